@@ -29,14 +29,14 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// Threads of gRPC (it hangs if it cannot start a thread; at most 10 were seen on 2 cores), the store and the server.
+/// Number of threads of gRPC (at most 10 on 2 cores; it hangs if it cannot start one), the store and the server.
 constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
   ServerOptions server;
   StoreLimits limits;
   std::vector<std::string> preload;
-  std::string answer;  ///< Text of --help or --version: print it and exit.
+  std::string answer;  ///< Text of --help or --version, to print before exiting.
 };
 
 po::options_description described_options() {
@@ -169,7 +169,7 @@ void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-/// Ends the process, even during a load or description, which may take minutes and has nothing to save.
+/// Ends the process, even during a load or description. These may take minutes and have nothing to save.
 [[noreturn]] void end_now(Server* server) {
   constexpr std::chrono::seconds kGrace{1};
   std::thread([kGrace] {
@@ -182,7 +182,7 @@ void print(std::string_view text) {
   ::_exit(0);
 }
 
-/// Loads a dataset; ends early if a signal arrives.
+/// Loads a dataset. Ends early if a signal arrives.
 Status preload(DatasetStore& datasets, const std::string& source, const sigset_t& end_signals) {
   constexpr std::chrono::milliseconds kPoll{20};
   std::promise<Status> answer;
@@ -212,8 +212,8 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
-/// Returns SIGTERM and SIGINT, except those that the parent ignores: a launcher ends its data server itself when the
-/// replicas no longer need it, even if all processes of the job receive the signal.
+/// Returns SIGTERM and SIGINT, except those that the parent ignores. A launcher's data server ignores them, because the
+/// launcher ends it when the replicas no longer need it, even if all processes of the job receive the signal.
 sigset_t signals_to_end_at() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -227,8 +227,8 @@ sigset_t signals_to_end_at() {
 }
 
 int run(int argc, char** argv) {
-  // Set before any thread exists, so that all threads inherit it: only sigwait receives these signals, and a client or
-  // parent that disappears causes an error code instead of SIGPIPE.
+  // Signals are set before any thread exists, so that all threads inherit this. Only sigwait receives the end signals,
+  // and a client or parent that disappears causes an error code instead of SIGPIPE.
   const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

@@ -34,7 +34,7 @@ Status Background::begin(Communicator& parent, Reduction reduction, std::span<co
 
 Status Background::await() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return jobs_.empty(); });  // Ends, because each job has a deadline.
+  changed_.wait(lock, [this] { return jobs_.empty(); });  // The wait ends, because each job has a deadline.
   return status_;
 }
 

@@ -14,7 +14,8 @@
 namespace poprun::collectives {
 
 /// Runs all-reduces one after another, on its own thread and channel, while their replica does other work. Threads:
-/// `begin` and `await` from one thread. The destructor waits for all-reduces in progress, until their deadline at most.
+/// call `begin` and `await` from one thread. The destructor waits for all-reduces in progress, until their deadline at
+/// most.
 class Background {
  public:
   Background() = default;

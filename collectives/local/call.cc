@@ -6,7 +6,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// Largest number of replica numbers that a group's message lists in full.
+/// Largest number of replicas that a message about a group lists in full.
 constexpr std::size_t kListed = 16;
 
 std::string divisors_of(std::size_t total) {

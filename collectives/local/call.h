@@ -58,17 +58,17 @@ std::string describe(const Call& call);
 std::string names_of(const Call& call);
 
 /// Returns the longest prefix of a UTF-8 text that has at most `bytes_max` bytes and splits no character. Text on the
-/// wire must stay valid UTF-8, or protobuf drops the whole failure report.
+/// wire must stay valid UTF-8, because protobuf would otherwise drop the whole failure report.
 std::string_view cut_to(std::string_view text, std::size_t bytes_max);
 
-/// Formats replica numbers: "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
+/// Formats replica numbers: "replica 5", "replicas 0-2, 5". Requires: `replicas` are ascending and not empty.
 std::string replica_list(std::span<const std::size_t> replicas);
 
 /// Formats a duration: "120 s", "250 ms".
 std::string describe(std::chrono::milliseconds time);
 
-/// Returns kInfrastructure, "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s"; `replicas` also become its
-/// `missing` fact. Requires: ascending, not empty.
+/// Returns a kInfrastructure error with the message "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s".
+/// `replicas` also become its `missing` fact. Requires: `replicas` are ascending and not empty.
 Error late_error(const std::string& call, std::span<const std::size_t> replicas, std::chrono::milliseconds waited);
 
 /// Returns one line that says which replica makes which call, or nothing if all calls are identical. calls[i] is the
@@ -79,7 +79,7 @@ std::optional<std::string> disagreement(const std::string& title, std::span<cons
 Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                             std::string_view name);
 Call call_of_all_gather(std::span<const std::byte> mine, std::string_view name);
-/// `root` is the replica's number in the job.
+/// `root` is the number of the root replica in the job.
 Call call_of_broadcast(std::span<const std::byte> data, std::size_t root, std::string_view name);
 
 /// Errors: kBug if the type does not support the reduction.
@@ -93,13 +93,13 @@ constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
 }
 
 /// Returns the members of `replica`'s group among `total` replicas. Errors: kUsage if the group size does not divide
-/// `total`; names the sizes that do.
+/// `total`; the message names the sizes that do.
 Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 
 Call call_of_group(Group group);
 
 /// Returns the text that follows a call's number in messages about a group: " of replicas 0, 4, 8, 12". For large
-/// groups, it names only the first and the last. Requires: ascending, not empty.
+/// groups, it names only the first and the last. Requires: `numbers` are ascending and not empty.
 std::string among(std::span<const std::size_t> numbers);
 
 }  // namespace poprun::collectives

@@ -13,13 +13,13 @@
 
 namespace poprun {
 
-/// A world of replicas that are threads of this process, one communicator each. Threads: create and destroy it in one
-/// thread; hand each communicator to one thread, and join those threads before destroying the world.
+/// A world of replicas that are threads of this process, with one communicator each. Threads: create and destroy it in
+/// one thread; hand each communicator to one thread, and join those threads before destroying the world.
 class LocalWorld {
  public:
   struct Options {
     std::size_t replicas = 1;                     ///< > 0.
-    std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer.
+    std::chrono::milliseconds deadline{120'000};  ///< Limit of each wait for a peer.
   };
 
   /// Errors: kHostResources if memory for the exchange could not be allocated.

@@ -11,10 +11,11 @@
 namespace poprun::collectives {
 namespace {
 
-/// Most bytes that a replica may read in an all-reduce by mailbox, in which every replica reads all payloads.
+/// Largest number of bytes that a replica may read in an all-reduce through mailboxes, in which it reads all payloads.
 constexpr std::size_t kMailReadBytes = std::size_t{32} << 10U;
 
-/// Returns the bytes of each shard that fit if one staging area holds all shards; a multiple of a cache line.
+/// Returns how many bytes of each shard fit if one staging area holds a chunk of every shard. The result is a multiple
+/// of a cache line.
 std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
@@ -331,7 +332,8 @@ Result<NodeSegment*> NodeCommunicator::form_group(const Call& call, const std::v
   return &segment;
 }
 
-// The first member in this process maps new memory for it. A process's replicas are neighbours, the leader first.
+// The first member in this process maps new memory for the process. The replicas of a process are neighbours, and the
+// leader is the first of them.
 NodeCommunicator::Options NodeCommunicator::options_among(const std::vector<std::size_t>& members) const {
   const auto index_of_first_from = [&](std::size_t replica) {
     return static_cast<std::size_t>(std::ranges::lower_bound(members, replica) - members.begin());

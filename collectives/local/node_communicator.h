@@ -17,7 +17,7 @@
 
 namespace poprun::collectives {
 
-/// Returns the non-empty buffers of `replica` with their places in shared memory, where peers find them.
+/// Returns the non-empty buffers of `replica` with the places at which peers find them in shared memory.
 std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica, std::span<const Buffer> buffers);
 
 /// Describes an all-reduce of `buffers`; `pieces` is the result of `find_pieces` for them.
@@ -25,8 +25,9 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, st
 
 /// `Communicator` for replicas that are all on one host, as threads or as processes.
 ///
-/// All-reduce of allocated buffers, in place: every replica reduces 1/R of all buffers together, reading the others'
-/// memory directly, and writes that slice into all of them.
+/// An all-reduce of allocated buffers works in place. All buffers of a replica form one vector, of which every replica
+/// reduces one slice, 1/R of the whole. It reads the other replicas' memory directly and writes the result into this
+/// slice of all replicas' vectors.
 ///
 ///   meet      all buffers are complete, all replicas make the same call
 ///   replica r:   | buffers of replica 0 |  ...  | buffers of replica R-1 |     slice r of each,
@@ -35,8 +36,8 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, st
 ///
 /// Each byte is read once and written once. For small payloads, the meetings take most of the time. Each replica
 /// therefore copies its payload into a mailbox before the first meeting, and every replica computes the whole result
-/// itself. This saves the second meeting: a replica has two mailboxes, used in turn; when it reuses a mailbox, the call
-/// in between has proved that all others have read that mailbox.
+/// itself. This saves the second meeting, because a replica has two mailboxes and uses them in turn. When it reuses a
+/// mailbox, the call in between has proved that all others have read it.
 ///
 /// Buffers outside allocated memory go through the staging areas in the same way, chunk by chunk. The other collectives
 /// read from the peers' memory or from their staging areas.
@@ -76,7 +77,7 @@ class NodeCommunicator final : public Communicator {
   }
 
   /// Waits until all replicas have made `call`, then returns the segment of this replica's group, which consists of
-  /// `members` of this segment. The new segment has a wire area of `wire` bytes, the same size for all groups.
+  /// `members` of this segment. The new segment has a wire area of `wire` bytes, which must be the same for all groups.
   Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members, Bytes wire);
 
   [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
@@ -98,8 +99,8 @@ class NodeCommunicator final : public Communicator {
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);
   [[nodiscard]] bool all_placed() const;
 
-  /// Runs `exchange(begin, size)` for each chunk of [0, total), all replicas in step, and `stage(begin, size)` before
-  /// each chunk except the first, which is staged before the call is opened.
+  /// Runs `exchange(begin, size)` for each chunk of [0, total), with all replicas in step. Before each chunk except the
+  /// first, it runs `stage(begin, size)`. The first chunk must be staged before the call is opened.
   template <typename Exchange, typename Stage>
   Status in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange, const Stage& stage);
 

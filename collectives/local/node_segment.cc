@@ -19,9 +19,9 @@ std::string failed(const std::string& what, Bytes size) {
 }
 
 constexpr Bytes kPage{4096};
-constexpr Bytes kNonceBytes = kPage;  ///< Before the rooms.
+constexpr Bytes kNonceBytes = kPage;  ///< The page with the nonce, before the rooms.
 
-// A region's number in `Place::owner`: its index within its segment in the low bits, and above them the number of
+// The low bits of `Place::owner` contain a region's index within its segment. The bits above them contain the number of
 // levels from the group up to that segment.
 constexpr std::int64_t kSegmentAbove = std::int64_t{1} << 32;
 

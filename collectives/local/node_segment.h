@@ -21,11 +21,11 @@ struct FileAddress {
   std::int64_t descriptor = -1;  ///< File descriptor in that process.
 };
 
-/// A mapping of zeroed memory, unmapped by the destructor. Sparse: a page costs nothing until it is touched, so sizes
-/// far above the machine's memory are fine, and creation takes microseconds.
+/// A mapping of zeroed memory. The destructor unmaps it. The memory is sparse: a page costs nothing until it is
+/// touched, so sizes far above the machine's memory are fine, and creation takes microseconds.
 ///
 /// Errors
-///   kHostResources  the system refused the mapping or the file; names size, reason and remedy.
+///   kHostResources  the system refused the mapping or the file; the message names size, reason and remedy.
 ///   kUnreachable    another process's memory cannot be opened or has an unexpected size.
 class SharedMemory {
  public:
@@ -48,10 +48,10 @@ class SharedMemory {
   /// Maps the memory that another process created with this size.
   static Result<SharedMemory> open(FileAddress address, Bytes size);
 
-  /// This process's descriptor; invalid if there is none.
+  /// Returns the address of this process's descriptor, which is invalid if there is none.
   [[nodiscard]] FileAddress address() const;
 
-  /// Closes the descriptor. The mapping stays; later `open`s fail.
+  /// Closes the descriptor. The mapping stays valid, but later calls of `open` fail.
   void close_file();
 
   [[nodiscard]] std::byte* data() const { return data_; }
@@ -100,13 +100,14 @@ class NodeSegment {
   [[nodiscard]] FileAddress address() const { return memory_.address(); }
   [[nodiscard]] std::uint64_t nonce() const;
 
-  /// Closes the descriptors of the segment and its regions; the memory stays.
+  /// Closes the descriptors of the segment and its regions. The memory stays mapped.
   void close_files();
 
-  /// Returns the segment of group `members`; its rooms are their parts of `region`. A process's first call creates it.
+  /// Returns the segment of group `members`, whose rooms are the members' parts of `region`. The first call in a
+  /// process creates the segment.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
-  /// Bytes of one replica's room among `replicas` replicas; no group of them needs more.
+  /// Returns the bytes of one replica's room in a segment of `replicas` replicas. No group of them needs more.
   static Bytes room_bytes(std::size_t replicas, Bytes wire);
 
   /// The memory for Rendezvous::Options.
@@ -117,7 +118,7 @@ class NodeSegment {
 
   [[nodiscard]] std::byte* staging(std::size_t replica) const { return mail(replica, 0) + 2 * kMailBytes; }
 
-  /// Page-aligned.
+  /// The wire area, which is page-aligned.
   [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }
 
   /// Returns the size of a region of `size` bytes per replica. Errors: kHostResources if it exceeds the address space.
@@ -131,8 +132,8 @@ class NodeSegment {
   /// Returns the memory of `replica` at a place. Requires: the place is in a region.
   [[nodiscard]] std::byte* at(Place place, std::size_t replica) const;
 
-  /// Returns the place of `replica`'s bytes in a region of this segment or of its parents; owner -1 if they are not
-  /// entirely in the replica's part of one region.
+  /// Returns the place of `replica`'s bytes in a region of this segment or of its parents. The place has owner -1 if
+  /// the bytes are not entirely in the replica's part of one region.
   [[nodiscard]] Place find(std::size_t replica, std::span<const std::byte> bytes) const;
 
  private:
@@ -156,7 +157,7 @@ class NodeSegment {
 
   mutable std::mutex mutex_;  ///< Guards the members below, which all channels use.
   std::vector<Region> regions_;
-  /// Keyed by the region of their rooms and by first member.
+  /// Keyed by the region that contains the group's rooms, and by the group's first member.
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<NodeSegment>> groups_;
 };
 

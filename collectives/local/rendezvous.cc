@@ -22,8 +22,8 @@ using Clock = std::chrono::steady_clock;
 using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
 
-// The word that waiters sleep on: bit 0 is set if the communicator has failed, the rest counts completed barriers. A
-// single word ensures that no waiter sleeps through a failure that happens between its check and its sleep.
+// Bits of the word on which waiters sleep. Bit 0 is set if the communicator has failed; the other bits count completed
+// barriers. A single word ensures that no waiter sleeps through a failure that happens between its check and its sleep.
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kGeneration = 2;
 
@@ -43,7 +43,7 @@ void wake_all(Word& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Sleeps while the word is `expected`, or less; false on a timeout at `limit` (steady_clock is CLOCK_MONOTONIC).
+/// Sleeps while the word is `expected`, but may wake early. Returns false at `limit` (steady_clock is CLOCK_MONOTONIC).
 bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(limit.time_since_epoch()).count();
   const std::timespec until{ns / 1'000'000'000, ns % 1'000'000'000};
@@ -92,8 +92,8 @@ struct alignas(64) Rendezvous::Board {
 // Each slot has two announcements, used in turn: a fast replica may announce the next call while a slow replica still
 // reads the current announcement. The fast one gets no further ahead, because the next call waits for the slow one.
 struct alignas(64) Rendezvous::Slot {
-  std::atomic<std::uint64_t> arrivals{0};  ///< Barriers reached since the beginning.
-  std::atomic<Clock::rep> on_the_way{0};   ///< Time of its last report; all processes share the clock.
+  std::atomic<std::uint64_t> arrivals{0};  ///< Number of barriers reached since the beginning.
+  std::atomic<Clock::rep> on_the_way{0};   ///< Time of the last report, by a clock that all processes share.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };
@@ -130,7 +130,7 @@ Place Rendezvous::place_of(std::size_t index) const {
 }
 
 Status Rendezvous::open(const Call& call, Place place) {
-  if (failure_) {  // Returns early, because slow peers may still read the last announcement.
+  if (failure_) {  // The call ends early, because slow peers may still read the last announcement.
     return tl::unexpected<Error>{*failure_};
   }
   ++sequence_;
@@ -179,7 +179,7 @@ Status Rendezvous::pass_barrier(std::chrono::milliseconds patience) {
     board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
     wake_all(board_->word);
   }
-  // Stored after the word, so that a replica that sees all arrivals also sees that the barrier is done.
+  // The arrivals are stored last, so that a replica that sees all of them also sees that the barrier is done.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
   return last ? Status{} : sleep_while(before, patience);
 }

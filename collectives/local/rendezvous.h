@@ -20,7 +20,7 @@
 namespace poprun::collectives {
 
 /// An Error in a fixed number of bytes, so that it can travel between processes, in shared memory and in messages. A
-/// longer message is truncated. The address fact is dropped: no exchange sets it.
+/// longer message is truncated. The address fact is dropped, because no exchange sets it.
 class FlatError {
  public:
   FlatError() = default;
@@ -40,10 +40,11 @@ class FlatError {
 };
 
 /// Returns the last time that a replica of the job had an excuse for being late, such as a data server that does not
-/// answer it. Deadlines count from that time. Thread-safe; empty if no replica ever has one.
+/// answer it. Deadlines count from that time. The function must be thread-safe. It is empty if no replica ever has an
+/// excuse.
 using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
-/// The place where peers find a replica's contribution to a call. May differ between replicas.
+/// The place where peers find a replica's contribution to a call. Different replicas may have different places.
 struct Place {
   std::int64_t owner = -1;  ///< Number of a region of allocated memory, or of a process; -1: not in shared memory.
   std::int64_t where = 0;   ///< Offset in the region, or descriptor.
@@ -60,9 +61,9 @@ struct Place {
 /// The memory holds a counter and a generation word (futex) for the barrier, the message of the first failure, and one
 /// slot per replica for its announcement. It works for threads and for processes.
 ///
-/// Errors, from any call. All replicas get the first error of any replica, from this call and from all later ones:
+/// Errors of all calls. After the first error of any replica, all replicas get that error from all calls:
 ///   kInfrastructure   "all-reduce 17: replica 5 did not arrive within 120 s".
-///   kBug              replicas made different calls; names them.
+///   kBug              replicas made different calls; the message names them.
 ///
 /// Threads: a handle belongs to one thread. Cost: one futex wake per barrier; waiters poll for some microseconds first.
 class Rendezvous {
@@ -87,10 +88,12 @@ class Rendezvous {
 
   explicit Rendezvous(const Options& options);
 
-  /// Enters a collective. After success, all replicas have entered the same `call`; `place_of` returns their `place`s.
+  /// Enters a collective. After success, all replicas have entered the same `call`, and `place_of` returns the places
+  /// that they passed.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas inside a call, for `patience` longer than the deadline if missing ones are on their way.
+  /// Waits for all replicas inside a call. If missing replicas are on their way, it waits for `patience` longer than
+  /// the deadline.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
   /// Reports that this replica is on its way. Call it regularly while waiting for something other than this rendezvous:
@@ -103,13 +106,13 @@ class Rendezvous {
   /// Makes `error` the failure of all replicas, unless there already is one, and returns the failure that counts.
   Status give_up(Error error);
 
-  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4 ('conv1')".
+  /// The current call's name in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4 ('conv1')".
   [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)) + names_of(call_); }
 
   /// The current call's name when replicas made different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }
 
-  /// Collectives opened so far, which is the number of the current one.
+  /// Returns the number of collectives opened so far, which is also the number of the current one.
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
 
  private:

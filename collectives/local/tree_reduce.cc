@@ -15,7 +15,7 @@
 #include "replica/base/half.h"
 
 // The build targets generic x86-64. These loops do the arithmetic of an exchange, so they are also compiled for wider
-// vectors, and the loader picks one version. Sanitizers are excluded: the choice would run before their start-up.
+// vectors, and the loader picks one version. Sanitizers are excluded, because it would do so before they start.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define POPRUN_FOR_EACH_VECTOR_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -25,10 +25,10 @@
 namespace poprun::collectives {
 namespace {
 
-/// Elements reduced at a time: a block of 16 sources fits into the level 2 cache.
+/// Number of elements reduced at a time. A block of 16 sources fits into the level 2 cache.
 constexpr std::size_t kBlock = 1024;
 
-/// Sources of a subtree that one loop combines.
+/// Number of sources of a subtree that one loop combines.
 constexpr std::size_t kFused = 8;
 
 struct Add {
@@ -108,8 +108,8 @@ struct Kernels {
   void (*combine_8)(const V* const*, V*, std::size_t);
 };
 
-// An element type: the type in which it is summed (`Value`), and how values are loaded from memory and stored. `load`
-// may return the memory itself instead of filling `scratch`.
+// Each of these structs describes an element type: the type in which it is summed (`Value`), and how values are loaded
+// from memory and stored. `load` may return the memory itself instead of filling `scratch`.
 
 struct Floats {
   using Value = float;
@@ -161,7 +161,8 @@ struct alignas(64) Block {
   std::array<Value, kBlock> values;
 };
 
-/// The inputs of a reduction: the sources, and the number of replicas whose sum each source is (one each if empty).
+/// The inputs of a reduction. `replicas` holds, for each source, the number of replicas whose sum it is. If it is
+/// empty, each source comes from one replica.
 struct Leaves {
   std::span<const std::byte* const> sources;
   std::span<const std::size_t> replicas;
@@ -201,7 +202,8 @@ void reduce_fused(const Kernels<typename Element::Value>& kernels, std::span<con
   kernels.combine_8(in.data(), out, count);
 }
 
-/// Reduces elements [begin, begin + count) of all leaves into `out`; for a single leaf, this may be the source itself.
+/// Reduces elements [begin, begin + count) of all leaves. Returns the result, which is in `out` or, for a single leaf,
+/// may be the source itself.
 template <typename Element>
 const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels, const Leaves& leaves,
                                             std::size_t begin, std::size_t count, typename Element::Value* out) {
@@ -222,7 +224,7 @@ const typename Element::Value* reduce_block(const Kernels<typename Element::Valu
   return out;
 }
 
-/// Reduces leaves of type `From` into targets of type `To` with the same sum type; divides by `divisor` unless it is 0.
+/// Reduces leaves of type `From` into targets of type `To` with the same sum type. Divides by `divisor` unless it is 0.
 template <typename From, typename To>
 void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divisor,
                      std::span<std::byte* const> targets, std::size_t count) {
@@ -248,7 +250,7 @@ void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divi
   }
 }
 
-/// Does the same for any element type; halves are read as `HalvesFrom` and written as `HalvesTo`.
+/// Does the same as `reduce_elements` for any element type; halves are read as `HalvesFrom` and written as `HalvesTo`.
 template <typename HalvesFrom, typename HalvesTo>
 void reduce_typed(Reduction reduction, ElementType type, const Leaves& leaves, std::size_t divisor,
                   std::span<std::byte* const> targets, std::size_t count) {

@@ -10,11 +10,11 @@
 
 namespace poprun::collectives {
 
-/// A buffer of this replica, or part of one, and where peers find theirs.
+/// A buffer of this replica or a part of one, with the place at which peers find it.
 struct Piece {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
-  Place place;       ///< Where its first byte is; owner -1 if peers cannot read it.
+  Place place;       ///< Place of its first byte; the owner is -1 if peers cannot read it.
   Slice whole = {};  ///< Its bytes within the whole vector; set by Pieces.
 
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
@@ -50,15 +50,15 @@ class Pieces {
 };
 
 /// targets[t][i] = the reduction over r of sources[r][i], for i < count elements of `type`, for all t. Combines along
-/// the canonical tree over r (patterns/canonical_tree.h). Floats are combined in float32, and kMean divides once, at
-/// the end, by the number of sources; halves are widened to float32, and the result is rounded last. Integers wrap
-/// around. kMax of two values, one of which is NaN, is the right-hand value. A NaN that results from two or more
-/// sources is always the quiet NaN without sign and payload.
+/// the canonical tree over r (patterns/canonical_tree.h). Floats are combined in float32. kMean divides once, at the
+/// end, by the number of sources. Halves are widened to float32, and the result is rounded last. Integers wrap around.
+/// kMax of two values, one of which is NaN, is the right-hand value. A NaN that results from two or more sources is
+/// always the quiet NaN without sign or payload.
 ///
-/// Requires: a target is one of the sources or overlaps none of them; at least one source; elements are aligned to
-/// their size; not kMean of kI32.
-/// Determinism: the same bits on every x86-64 processor, regardless of its vector width.
-/// Cost: reads each source once and writes each target once, block by block in the cache.
+/// Requires: each target is one of the sources or overlaps none of them; there is at least one source; elements are
+/// aligned to their size; the reduction is not kMean of kI32. Determinism: the same bits on every x86-64 processor,
+/// regardless of its vector width. Cost: reads each source once and writes each target once, block by block in the
+/// cache.
 void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> targets, std::size_t count);
 
@@ -71,8 +71,8 @@ inline constexpr std::size_t kSumBytes = 4;
 void reduce_subtree(Reduction reduction, ElementType type, std::span<const std::byte* const> sources, std::byte* sum,
                     std::size_t count);
 
-/// target = the reduction over all replicas, from sums of subtrees in tree order; sums[i] is the sum over `replicas[i]`
-/// replicas. Requires: they are subtrees of the canonical tree over all replicas.
+/// target = the reduction over all replicas, computed from the sums of subtrees in tree order. sums[i] is the sum over
+/// `replicas[i]` replicas. Requires: the subtrees belong to the canonical tree over all replicas.
 void combine_subtrees(Reduction reduction, ElementType type, std::span<const std::byte* const> sums,
                       std::span<const std::size_t> replicas, std::byte* target, std::size_t count);
 

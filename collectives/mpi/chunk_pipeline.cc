@@ -22,7 +22,7 @@ Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
 }
 
-/// Returns where each host's slice of elements [0, count) begins, then the last slice's end; sums begin at cache lines.
+/// Returns the first element of each host's slice of [0, count), and the last slice's end. Sums begin at cache lines.
 std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
   constexpr std::size_t kLine = kLineBytes / kSumBytes;
   const std::size_t lines = (count + kLine - 1) / kLine;
@@ -176,7 +176,7 @@ void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size
   }
 }
 
-/// Fills this replica's part of its host's slice: from the sums of all hosts, or with its own contribution.
+/// Fills this replica's part of its host's slice, from the sums of all hosts or with its own contribution.
 void ChunkPipeline::make_result(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const Slot at = slot(index);

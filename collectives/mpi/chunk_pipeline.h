@@ -52,8 +52,8 @@ class ChunkPipeline {
     ElementType type = ElementType::kF32;
     std::size_t width = 1;           ///< Bytes per element of the result.
     std::vector<std::size_t> edges;  ///< Elements [edges[h], edges[h + 1]) are host h's slice.
-    Slice part{};                    ///< If `pieces` is null: the bytes of each replica's data that it covers.
-    const Pieces* pieces = nullptr;  ///< The data to reduce; null if it only gathers.
+    Slice part{};                    ///< If `pieces` is null: the bytes of each replica's data in the chunk.
+    const Pieces* pieces = nullptr;  ///< The data to reduce; null if the call only gathers.
     Slice bytes{};                   ///< The chunk's bytes within the pieces.
 
     [[nodiscard]] std::size_t slice(std::size_t host) const { return edges[host + 1] - edges[host]; }
@@ -73,8 +73,8 @@ class ChunkPipeline {
   /// Bytes of shared memory that a pipeline needs.
   static std::size_t bytes_needed(const HostPlan& plan);
 
-  /// All arguments must outlive the pipeline; the wire area, whose beginning the pipeline uses, must also outlive any
-  /// failed transfer. `local` is this replica's index on its host; chunks have at most `chunk_bytes` of float32 data.
+  /// All arguments must outlive the pipeline. It uses the beginning of the wire area, which must also outlive any
+  /// failed transfer. `local` is this replica's index on its host. Chunks have at most `chunk_bytes` of float32 data.
   ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums, std::size_t local,
                 std::size_t chunk_bytes);
 
@@ -84,12 +84,12 @@ class ChunkPipeline {
   /// Returns an all-reduce's chunks, each of one element type, sliced by the plan's shares. `pieces` must outlive them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
-  /// Returns chunks of `step` bytes for replicas that have `bytes` each; host h's slice consists of `copies[h]` of
-  /// them. Elements have `width` bytes.
+  /// Returns chunks that cover `bytes` bytes of each replica in steps of `step`. In a chunk, host h's slice has
+  /// `copies[h]` times as many bytes as the step. Elements have `width` bytes.
   static std::vector<Chunk> cut(std::size_t bytes, std::size_t step, std::span<const std::size_t> copies,
                                 std::size_t width = 1);
 
-  /// Runs a collective: all replicas run the same job, with their own pieces, `fill`, `take`. Errors: HostExchange's.
+  /// Runs a collective. All replicas run the same job with their own pieces, `fill` and `take`. Errors: HostExchange's.
   Status run(const Job& job);
 
  private:

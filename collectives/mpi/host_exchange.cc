@@ -11,8 +11,8 @@ namespace {
 /// Largest payload of one host, in bytes.
 constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
 
-/// Largest payload of all hosts together, in bytes. A link of 1 Gbit/s carries it in half a millisecond, about the
-/// minimum time of a separate phase if hosts share their cores among many replicas.
+/// Largest payload of all hosts together, in bytes. A link of 1 Gbit/s carries it in half a millisecond, which is about
+/// the minimum time of a separate phase if hosts share their cores among many replicas.
 constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
 
 std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {

@@ -31,14 +31,15 @@ class Announcements {
  public:
   static std::size_t bytes_needed(const HostPlan& plan);
 
-  /// `memory` and `plan` must outlive it; the memory must also outlive any failed transfer.
+  /// `memory` and `plan` must outlive this object. The memory must also outlive any failed transfer.
   Announcements(std::byte* memory, const HostPlan& plan) : memory_(memory), plan_(&plan) {}
 
-  /// Whether payloads of these sizes, by host, may travel with the announcements: a separate phase would be slower.
+  /// Returns whether payloads of these sizes, by host, may travel with the announcements, because a separate phase
+  /// would be slower.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
   /// Begins to exchange the calls of this host's replicas, and its payload if it has one, with all other hosts. The
-  /// payload must fit. Called by the leaders, which then wait for the wire.
+  /// payload must fit. The leaders call this and then wait for the wire.
   void post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const;
 
   /// All calls, by replica index.
@@ -58,10 +59,11 @@ class Announcements {
 /// One replica's part in the exchange between its host and others: the host's replicas meet, and the first replica of
 /// each process carries data over the wire for all replicas of that process. Belongs to one thread.
 ///
-/// Errors, from any call: those of Rendezvous and HostWire. All replicas of the host get the first error of any.
+/// Errors, from any call: those of Rendezvous and HostWire. All replicas of the host get the first one.
 class HostExchange {
  public:
-  /// `plan` and `rendezvous` (of the host's replicas) must outlive it; `channel` is HostWire's; `deadline` is per wait.
+  /// `plan` and `rendezvous`, at which the host's replicas meet, must outlive this object. `channel` is HostWire's.
+  /// `deadline` limits each wait.
   HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel, Rendezvous& rendezvous, bool carries,
                std::chrono::milliseconds deadline);
 
@@ -76,13 +78,14 @@ class HostExchange {
   /// Records the call that the rendezvous has opened; all later steps belong to it.
   void begin_call() { call_ = rendezvous_->call_name(); }
 
-  /// Waits for all replicas of the host; while they wait for the wire, it waits longer than the deadline.
+  /// Waits for all replicas of the host. If they are waiting for the wire, this may take longer than the deadline.
   Status meet();
 
   /// Waits for the oldest post if this replica carries.
   Status arrive();
 
-  /// Returns a call's outcome; tells other hosts of failure. Every replica calls it: the carrying one may be missing.
+  /// Returns a call's outcome, and tells other hosts about a failure. Every replica calls this, because the replica
+  /// that carries data may be missing.
   Status settle(Status status);
 
  private:

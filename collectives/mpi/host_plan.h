@@ -13,8 +13,8 @@ namespace poprun::collectives {
 
 struct Process {
   int rank = 0;                       ///< Rank in MPI_COMM_WORLD.
-  std::size_t host = 0;               ///< From 0 without gaps, in the order of first replicas.
-  std::vector<std::size_t> replicas;  ///< Its replicas in the channel, by their numbers in the job, ascending.
+  std::size_t host = 0;               ///< From 0 without gaps, ordered by the hosts' first replicas.
+  std::vector<std::size_t> replicas;  ///< Numbers in the job of its replicas in the channel, ascending.
 };
 
 /// Locations of a channel's replicas, the same in every process. A replica's index is its position in the channel.
@@ -38,10 +38,10 @@ struct HostPlan {
 };
 
 /// The two halves of a reduction over several hosts: first the sum over each subtree of a host (kSumBytes per element,
-/// neither divided nor rounded), then the reduction of all hosts' sums along the canonical tree. For one thread.
+/// neither divided nor rounded), then the reduction of all hosts' sums along the canonical tree. Threads: one.
 class HostSums {
  public:
-  /// `plan` must outlive it.
+  /// `plan` must outlive this object.
   explicit HostSums(const HostPlan& plan) : plan_(&plan) {
     for (std::size_t h = 0; h < plan.hosts(); ++h) {
       for (std::size_t s = 0; s < plan.subtrees[h].size(); ++s) {
@@ -57,7 +57,7 @@ class HostSums {
   /// Number of sums of `host`: one per subtree.
   [[nodiscard]] std::size_t count(std::size_t host) const { return plan_->subtrees[host].size(); }
 
-  /// Number of sums of the hosts before `host`, without this host's.
+  /// Number of sums of the hosts before `host`, not counting this host's.
   [[nodiscard]] std::size_t others_before(std::size_t host) const {
     std::size_t sums = 0;
     for (std::size_t h = 0; h < host; ++h) {
@@ -66,7 +66,8 @@ class HostSums {
     return sums;
   }
 
-  /// sum = the reduction over replicas of this host's subtree `s`. source_of(i): the elements of the host's replica i.
+  /// sum = the reduction over replicas of this host's subtree `s`. source_of(i) returns the data of the host's replica
+  /// i.
   template <typename SourceOf>
   void reduce(Reduction reduction, ElementType type, std::size_t s, const SourceOf& source_of, std::byte* sum,
               std::size_t elements) {

@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds kShortestSleep{20};
 constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has passed. Yields at first, then sleeps for increasing times.
+/// Calls `done` until it returns true or `limit` has passed. Yields at first, then sleeps for increasing times.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
   const Clock::time_point begin = Clock::now();
@@ -62,7 +62,7 @@ Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::ti
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Comm_idup(MPI_COMM_WORLD, &link->world_, &request);
   if (!complete(std::span(&request, 1), limit)) {
-    // Leaked, because MPI would still write into it if the missing process arrived late.
+    // The link is leaked, because MPI would still write into it if the missing process arrived late.
     static_cast<void>(link.release());
     return fail(ErrorCode::kInfrastructure, "a process of the job exited while the exchange was starting");
   }
@@ -162,7 +162,7 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
   }
   std::vector<std::size_t> late;
   if (!ended) {
-    late = late_hosts(post);  // Empty if the last bytes arrived just now.
+    late = late_hosts(post);  // Stays empty if the last bytes arrived just now.
   }
   if (!stop && late.empty()) {
     posts_.pop_front();
@@ -203,14 +203,14 @@ bool HostWire::heard(Error& error) {
 
 /// Requires: the link's mutex is held.
 MPI_Request HostWire::send(const Notice& notice, int rank) {
-  // Never freed: MPI may still read it. Only a failing job sends any.
+  // The copy is never freed, because MPI may still read it. Only a failing job sends notices.
   const auto* const copy = new Notice(notice);
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(copy, sizeof(*copy), MPI_BYTE, rank, notice_tag(), link_->world(), &request);
   return request;  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks,clang-analyzer-optin.mpi.MPI-Checker)
 }
 
-/// Returns the hosts whose processes have not sent or not received all bytes of a post.
+/// Returns the hosts whose processes have not sent or received all bytes of a post.
 std::vector<std::size_t> HostWire::late_hosts(Post& post) const {
   const std::lock_guard lock(link_->mutex());
   std::vector<std::size_t> hosts;

@@ -21,25 +21,25 @@
 
 namespace poprun::collectives {
 
-/// Waits until all requests are complete; returns false if they are not by `limit`. Polls MPI between short sleeps,
-/// because waiting inside MPI would burn a core that other ranks need.
+/// Waits until all requests are complete. Returns false if they are not complete by `limit`. Polls MPI between short
+/// sleeps, because waiting inside MPI would burn a core that other ranks need.
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
 /// A process's connection to all others, shared by its channels: MPI's communicator, the lock for calling MPI, and the
-/// numbers that keep channels apart. Threads: any, see `mutex`.
+/// numbers that keep channels apart. Threads: any (see `mutex`).
 class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Creates the link of a job of `replicas`. Collective over MPI_COMM_WORLD. `last_excuse` returns any replica's last
-  /// excuse. Errors: kInfrastructure if not all processes arrived before `limit`.
+  /// Creates the link of a job of `replicas`. Collective over MPI_COMM_WORLD. `last_excuse` returns the time of the
+  /// last excuse of any replica. Errors: kInfrastructure if not all processes arrived before `limit`.
   static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit, LastExcuse last_excuse);
 
   MpiLink(const MpiLink&) = delete;
   MpiLink& operator=(const MpiLink&) = delete;
   ~MpiLink();
 
-  /// Held for a few calls to MPI at a time, never while a thread sleeps.
+  /// The lock for calling MPI. A thread holds it for a few calls at a time, and never while it sleeps.
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
 
   [[nodiscard]] MPI_Comm world() const { return world_; }
@@ -54,7 +54,7 @@ class MpiLink {
     return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
   }
 
-  /// Records that transfers stay unfinished, so that MPI cannot close the connection.
+  /// Records that some transfers remain unfinished, because of which MPI cannot close the connection.
   void abandon() { abandoned_ = true; }
 
  private:
@@ -71,7 +71,7 @@ class MpiLink {
 
 /// One process's share of the transfers between its host and the other hosts. The processes of a host share the work:
 /// every transfer between two hosts is cut into one lane per process of the host that has more processes, and on each
-/// side, process i modulo that host's number of processes carries lane i.
+/// side, lane i is carried by process i modulo that host's number of processes.
 ///
 ///   node0   process 0 ---- lane 0 ---- process 0   node1
 ///           process 1 ---- lane 1 ---- process 1
@@ -84,7 +84,7 @@ class HostWire {
   using Clock = std::chrono::steady_clock;
 
   /// Largest message: Open MPI sends messages below 64 KiB immediately. A larger message waits for a reply, which
-  /// queues behind everything its sender is sending, so links would carry one direction at a time.
+  /// queues behind everything that its sender is sending, so links would carry only one direction at a time.
   static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
 
   /// The bytes to send to one host or to receive from it.
@@ -98,7 +98,8 @@ class HostWire {
     kLeaders,  ///< Only the first process of each host carries.
   };
 
-  /// `processes`: the channel's, in replica order, with this one. All pass the same `channel` number, unique on a link.
+  /// `processes` are those of the channel, in replica order, including this one. All of them pass the same `channel`
+  /// number, which must be unique on the link.
   HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel);
 
   HostWire(const HostWire&) = delete;
@@ -108,21 +109,21 @@ class HostWire {
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
   /// Begins transfers; several posts may be in progress. The bytes must stay valid until the `wait` for them succeeds.
-  /// Requires: both ends post the transfers between them in the same order and with the same sizes; between leaders, a
-  /// single message may be shorter than its receive buffer.
+  /// Requires: both ends post the transfers between them in the same order and with the same sizes. Exception: between
+  /// leaders, a single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming, Carriers carriers = Carriers::kAll);
 
   /// Waits for the oldest post that has not been waited for. `call` begins an error's message; `while_waiting` is
   /// called regularly. Requires: there is such a post.
   ///
   /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts whose bytes are missing
-  /// whether they are waiting too. It then gives them `grace` to answer, or to send the reason why they give up; twice
-  /// as long if all of them are waiting.
+  /// whether they are waiting too. It then gives them the time `grace` to answer, or to send the reason why they give
+  /// up. If all of them are waiting, it gives them twice this time.
   ///
   /// Errors
-  ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not answer.
+  ///   kInfrastructure   bytes are still missing then; the message names the replicas of the hosts that did not answer.
   ///   any               an error that another host sent by `tell`.
-  /// After an error the bytes must stay valid until the process ends, and MPI_Finalize may not return: leave by exit.
+  /// After an error, the bytes must stay valid until the process ends. MPI_Finalize might never return: leave by exit.
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace, const std::string& call,
               const std::function<void()>& while_waiting);
 
@@ -135,7 +136,7 @@ class HostWire {
   struct Notice {
     enum class Kind : std::uint8_t {
       kGivesUp,  ///< The sender gives up with this error.
-      kAsks,     ///< Asks whether the receiver is waiting too.
+      kAsks,     ///< The sender asks whether the receiver is waiting too.
       kWaits,    ///< The sender is waiting.
     } kind = Kind::kGivesUp;
     FlatError error{};

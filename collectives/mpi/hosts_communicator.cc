@@ -35,7 +35,7 @@ std::vector<std::size_t> bytes_of(std::vector<std::size_t> copies, std::size_t b
 
 }  // namespace
 
-//   | chunks | announcements |
+// The wire area:   | chunks | announcements |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
   return Bytes{static_cast<std::int64_t>(ChunkPipeline::bytes_needed(plan) + Announcements::bytes_needed(plan))};
 }
@@ -75,7 +75,7 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
   return exchange_.meet();
 }
 
-/// Opens a call with a payload, which must fit. After success all payloads have arrived.
+/// Opens a call with a payload, which must fit. After success, all payloads have arrived.
 Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   payload_ = &payload;
   Status status = open(call);
@@ -202,7 +202,7 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type, 
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
   const Call call = call_of_reduce_scatter(reduction, type, data, name);
-  // NOLINTNEXTLINE: only read here. Only an all-reduce writes to pieces.
+  // NOLINTNEXTLINE: the bytes are only read here, because only an all-reduce writes to pieces.
   auto* const bytes = const_cast<std::byte*>(data.data());
   const std::size_t total = data.size() / size_of(type);
   if (const std::vector<std::size_t> payloads = sums_bytes(total); announcements_.fit(payloads)) {

@@ -23,13 +23,13 @@ namespace poprun::collectives {
 
 /// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in NodeCommunicator; the
 /// hosts exchange their replicas' sums. The first process of each host sends its replicas' announcements to the other
-/// hosts. Small sums or shards travel with the announcement, from every host to every host, which completes the call:
-/// one phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
+/// hosts. Small sums or shards travel with the announcement, from every host to every host. Such a call takes only one
+/// phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
 ///
 /// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as sums and (H - 1) f as
 /// results. If the replicas of each host form one subtree, as with 4 hosts of 4 replicas, S is 1, the shares are equal,
 /// and the host sends 2 (H - 1) / H of the data, which is the minimum. Otherwise, S is at most 2 log2 of the number of
-/// the host's replicas if they are neighbours, and hosts with more sums get larger shares: `shares_of`.
+/// the host's replicas if they are neighbours, and hosts with more sums get larger shares (see `shares_of`).
 class HostsCommunicator final : public Communicator {
  public:
   struct Options {
@@ -74,7 +74,7 @@ class HostsCommunicator final : public Communicator {
   Result<int> agree_on_channel(Members mine);
   Status agree(std::span<const Call> calls);
   Status open(const Call& call, Place place = {}) { return exchange_.settle(node_.rendezvous().open(call, place)); }
-  /// Returns `result`, and reports a failure to the other hosts.
+  /// Returns `result`. If it is an error, reports it to the other hosts.
   template <typename Value>
   Result<Value> settled(Result<Value> result) {
     if (!result) {

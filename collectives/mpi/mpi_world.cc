@@ -41,8 +41,8 @@ struct Introduction {
   std::uint64_t nonce = 0;
 };
 
-/// Returns a number that is equal for processes that can open each other's memory: one machine, one boot, one pid
-/// namespace. Each container on a machine counts as a separate host.
+/// Returns a number that is equal for processes that can open each other's memory, which requires the same machine,
+/// boot and pid namespace. Each container on a machine counts as a separate host.
 std::uint64_t host_number() {
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
@@ -72,14 +72,14 @@ Status check_mpi() {
   return {};
 }
 
-/// Exchanges `mine` between all processes. The result is by rank, with nothing for those that do not arrive by `limit`.
+/// Exchanges `mine` between all processes. Returns the values by rank, with nothing for those that miss `limit`.
 template <typename Words>
 std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
   using Told = std::optional<Words>;
   static_assert(std::is_trivially_copyable_v<Told>);
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  // On the heap, and leaked after a timeout: MPI may still write into them.
+  // These are on the heap and are leaked after a timeout, because MPI may still write into them.
   auto sent = std::make_unique<Told>(mine);
   auto all = std::make_unique<std::vector<Told>>(static_cast<std::size_t>(processes));
   MPI_Request request = MPI_REQUEST_NULL;
@@ -168,13 +168,14 @@ Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Byt
   return segment;
 }
 
-/// Whether a process has its host's memory and, if not, why.
+/// States whether a process has its host's memory and, if it does not, why.
 struct Outcome {
   bool has_memory = true;
   FlatError error{};
 };
 
-/// Returns the segment that the host's first process (`owner`) offers, which is `offered` there; null if it made none.
+/// Returns the segment that the host's first process (`owner`) offers; null if it made none. In that process itself,
+/// the segment is `offered`.
 Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered, const Introduction& owner,
                                           std::size_t replicas, Bytes wire) {
   const bool opens = offered && *offered == nullptr && owner.memory.process >= 0;

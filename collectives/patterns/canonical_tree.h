@@ -32,8 +32,8 @@ struct Subtree {
   friend bool operator==(Subtree, Subtree) = default;
 };
 
-/// Returns the fewest subtrees of the canonical tree over [0, total) that hold exactly these replicas, ascending.
-/// Requires: `replicas` ascending, below `total`.
+/// Returns the fewest subtrees of the canonical tree over [0, total) that hold exactly these replicas, in ascending
+/// order. Requires: `replicas` are ascending and below `total`.
 ///
 ///   7 replicas, those of one host in brackets:   0 1 [2 3 4 5] 6   ->   [2 3] [4 5]
 inline std::vector<Subtree> subtrees_of(std::span<const std::size_t> replicas, std::size_t total) {

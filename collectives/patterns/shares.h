@@ -18,12 +18,12 @@ struct Slice {
   friend constexpr bool operator==(Slice, Slice) = default;
 };
 
-/// Bytes of a cache line. Slices begin at multiples of it: two replicas never write into the same line of an aligned
-/// vector, and no element is split.
+/// Bytes of a cache line. Slices begin at multiples of it, so that two replicas never write into the same line of an
+/// aligned vector, and no element is split.
 inline constexpr std::size_t kLineBytes = 64;
 
-/// Returns part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin at multiples
-/// of a line, and their sizes differ by at most one line; some may be empty. Requires: part < parts.
+/// Cuts `count` bytes into `parts` slices, in order and without gaps, and returns slice `part`. Slices begin at
+/// multiples of a line, and their sizes differ by at most one line. Some may be empty. Requires: part < parts.
 constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
   const std::size_t lines = (count + kLineBytes - 1) / kLineBytes;
   const auto edge = [&](std::size_t index) {
@@ -65,7 +65,7 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
     for (std::size_t h = 0; h < sums.size(); ++h) {
       const auto mine = static_cast<double>(sums[h]);
       Range& range = ranges[h] = {};
-      // f * slope <= room, once for what the host sends and once for what it receives.
+      // f * slope <= room must hold, once for what the host sends and once for what it receives.
       for (const auto& [slope, room] :
            {std::pair{hosts - 1 - mine, load - mine}, std::pair{total - mine - 1, load - 1}}) {
         if (slope > 0) {
@@ -85,7 +85,7 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
     return least <= 1 && most >= 1;
   };
   double below = 0;
-  double load = total;  // Always fits, because total >= hosts.
+  double load = total;  // This load always fits, because total >= hosts.
   for (int i = 0; i < 50; ++i) {
     const double middle = (below + load) / 2;
     (fits(middle) ? load : below) = middle;

@@ -56,10 +56,10 @@ class Descriptor {
   [[nodiscard]] int number() const { return number_; }
   int release() { return std::exchange(number_, -1); }
 
-  /// Takes the lock of a job for this process; fails if another process holds a lock.
+  /// Takes the lock of a job for this process. Fails if another process holds a lock.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
 
-  /// Takes the lock for the removal of leftovers; fails if a job holds its lock. Hosts that share the folder for
+  /// Takes the lock for the removal of leftovers. Fails if a job holds its lock. Hosts that share the folder for
   /// temporary files remove their parts of a job at the same time.
   [[nodiscard]] bool lock_to_remove() const { return number_ >= 0 && flock(number_, LOCK_SH | LOCK_NB) == 0; }
 
@@ -137,7 +137,7 @@ std::vector<fs::path> tops(const SessionPlace& place) {
   return found;
 }
 
-/// Returns whether no other session on this host has the job number: family numbers are short and recur.
+/// Returns whether no other session on this host has the job number. Family numbers are short, so they recur.
 bool is_only_session(const fs::path& session, std::uint64_t job, const SessionPlace& place) {
   for (const fs::path& top : tops(place)) {
     for (const fs::path& other : folders_in(top, "")) {
@@ -162,14 +162,15 @@ void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
   }
 }
 
-/// Removes a session. Its shared memory goes first: without the session, nothing would tell whose memory it is.
+/// Removes a session. Its shared memory is removed first, because without the session nothing would tell whose memory
+/// it is.
 void remove_session(const fs::path& session, const SessionPlace& place) {
   std::error_code unused;
   if (const auto job = ranks_job(session); job && is_only_session(session, *job, place)) {
     remove_shared_memory(*job, place);
   }
   fs::remove_all(session, unused);
-  fs::remove(session.parent_path(), unused);  // Stays if another session is in it.
+  fs::remove(session.parent_path(), unused);  // The folder stays if another session is in it.
 }
 
 /// Removes a job's folder with its contents from this host. Requires: this process has its lock.
@@ -180,7 +181,7 @@ void remove_job_folder(const fs::path& job, const SessionPlace& place) {
     }
   }
   std::error_code unused;
-  fs::remove(job, unused);  // Stays if another host's session is in it.
+  fs::remove(job, unused);  // The folder stays if another host's session is in it.
 }
 
 }  // namespace
@@ -188,7 +189,7 @@ void remove_job_folder(const fs::path& job, const SessionPlace& place) {
 SessionPlace session_place(std::string host) {
   fs::path base = folder_from({"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"}, "/tmp");
   if (base.filename().string().starts_with(job_folder_prefix())) {
-    base = base.parent_path();  // A replica has the job's own folder here.
+    base = base.parent_path();  // In a replica, the variable names the job's own folder.
   }
   return {.base = std::move(base),
           .host = std::move(host),
@@ -283,7 +284,7 @@ void end_daemon(const fs::path& session, pid_t daemon) {
   if (descriptor < 0 || _Fork() != 0) {
     return;
   }
-  // Close all descriptors: connected peers must see this process end.
+  // All descriptors are closed, because connected peers must see this process end.
   close_range(0, static_cast<unsigned>(descriptor) - 1, 0);
   close_range(static_cast<unsigned>(descriptor) + 1, std::numeric_limits<unsigned>::max(), 0);
   for (pollfd end{.fd = descriptor, .events = POLLIN, .revents = 0}; poll(&end, 1, kDaemonsMilliseconds) == 0;) {

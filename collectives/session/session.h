@@ -11,7 +11,7 @@
 #include "replica/base/error.h"
 
 /// The files that Open MPI 4.1 keeps on a host while a job runs (orte/util/session_dir.c,
-/// opal/mca/btl/vader/btl_vader_component.c), some of which remain if all of the job's processes are killed:
+/// opal/mca/btl/vader/btl_vader_component.c). Some of them remain if all of the job's processes are killed:
 ///
 ///   BASE/poprun-emu.UID.XXXXXX/              the job's own folder on this host
 ///        ompi.HOST.UID/pid.PID/              on the launcher's host: for mpirun and its ranks
@@ -39,7 +39,7 @@ SessionPlace session_place(std::string host);
 /// A job's own folder for temporary files, which stays locked while any process has the descriptor open.
 class JobFolder {
  public:
-  /// Errors: kHostResources if the folder for temporary files cannot be used; says why.
+  /// Errors: kHostResources if the folder for temporary files cannot be used; the message says why.
   static Result<JobFolder> make(const SessionPlace& place);
 
   JobFolder(JobFolder&& other) noexcept;
@@ -53,7 +53,8 @@ class JobFolder {
   /// the shared memory of a replica that died early. Does nothing after the first success.
   void learn();
 
-  /// Removes the folder, its contents from this host and its shared memory. Requires: the job's processes here ended.
+  /// Removes the folder with its contents from this host, and the job's shared memory. Requires: the job's processes on
+  /// this host have ended.
   void remove();
 
  private:
@@ -61,13 +62,13 @@ class JobFolder {
 
   SessionPlace place_;
   std::filesystem::path path_;
-  int descriptor_;  ///< -1 once moved from.
+  int descriptor_;  ///< -1 after a move.
   std::optional<std::uint64_t> ranks_job_;
 };
 
 /// If `session` belongs to a daemon, starts a process that kills `daemon` and its children unless the daemon ends
-/// within 3 s, as it does if mpirun tells it to. Called by a process that exits because it has lost the launcher. If a
-/// link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later, and it
+/// within 3 s, as it does if mpirun tells it to. To be called by a process that exits because it has lost the launcher.
+/// If a link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later. It
 /// ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 

@@ -30,14 +30,15 @@ Result<double> real_parameter(const Source& source, const std::string& key, doub
   return value;
 }
 
-/// Returns the names of the tensors in the order of a batch: images first, as augmentation requires, labels last.
+/// Returns the names of the tensors in the order of a batch. Images are first, as augmentation requires; labels are
+/// last.
 std::vector<std::string> order_of(const Tensors& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) {
     names.push_back(name);
   }
   const auto front = [&names](const auto& goes_first) {
-    // std::ranges::stable_partition does not work: clang 14 cannot parse its return type.
+    // std::ranges::stable_partition is not used, because clang 14 cannot parse its return type.
     std::stable_partition(names.begin(), names.end(), goes_first);
   };
   front([](const std::string& name) { return name == "images"; });

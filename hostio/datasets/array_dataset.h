@@ -10,9 +10,9 @@
 #include "hostio/datasets/source.h"
 #include "replica/base/error.h"
 
-/// A dataset made of named NumPy arrays, one item per row. An array's name states its part and its tensor.
+/// A dataset made of named NumPy arrays, with one item per row. An array's name states its part and its tensor.
 ///
-///   train, test     x_train, y_train, x_test, y_test as in Keras' mnist.npz; train_images, ...
+///   train, test     x_train, y_train, x_test, y_test, as in Keras' mnist.npz; also train_images, ...
 ///                   If no name has such a part, all arrays are for training, and there is nothing
 ///                   to evaluate on. If some names have parts, arrays without one are ignored; an array that is a
 ///                   single number is always ignored.
@@ -23,9 +23,9 @@
 ///   labels, ...     integers of any type, read as i32; floats, as f32. Labels [N,1] of images become [N].
 ///
 /// Channels come first. An array whose last dimension looks like the channels is refused, unless parameter `channels`
-/// is `first` or `last`. Parameters mean and deviation: for uint8 images the replica computes (x / 255 - mean) /
-/// deviation (default 0.5 and 0.5); for float images, (x - mean) / deviation is computed here as they are read (default
-/// 0 and 1).
+/// is `first` or `last`. Images are normalised with the parameters `mean` and `deviation`. For uint8 images, the
+/// replica computes (x / 255 - mean) / deviation (defaults: 0.5 and 0.5). For float images, (x - mean) / deviation is
+/// computed here as they are read (defaults: 0 and 1).
 namespace poprun::hostio {
 
 /// The source parameters, for DatasetFamily::parameters.
@@ -34,9 +34,9 @@ inline constexpr std::array<std::string_view, 3> kArrayParameters = {"channels",
 /// The parameters that change the stored data, for DatasetFamily::stored.
 inline constexpr std::array<std::string_view, 1> kStoredArrayParameters = {"channels"};
 
-/// Errors, of both functions
+/// Errors of both functions
 ///   kUsage  a parameter is out of range.
-///   kData   the arrays do not form a dataset, or an array is damaged; names it and the remedy.
+///   kData   the arrays do not form a dataset, or an array is damaged; the message names it and the remedy.
 /// Cost: reads labels, tokens and the first few images, to count the classes and write the notes.
 Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, const Source& source);
 

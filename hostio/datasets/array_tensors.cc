@@ -21,7 +21,7 @@ namespace {
 using Element = NpyTarget::Element;
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
-/// More classes than any classifier has; each class costs a row of weights.
+/// Limit on classes, more than any classifier has. Each class costs a row of weights.
 constexpr std::int64_t kClassesMax = 1 << 24;
 
 /// The part and tensor that an array's name denotes.
@@ -144,7 +144,7 @@ Status check_shapes(const Tensors& tensors, const Source& source) {
   return {};
 }
 
-/// Returns whether images are [N,H,W,C], as set by the user, who must decide if their shape suggests it.
+/// Returns whether images are [N,H,W,C]. The user states this, and must do so if the images' shape suggests it.
 Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   const auto& shape = images.header->shape;
   const auto found = source.parameters.find("channels");
@@ -184,7 +184,7 @@ Status set_images(Tensor& tensor, const Source& source) {
     return array != nullptr && array->header->kind == 'f' && array->header->width == 8;
   };
   if (is_double(tensor.train) || is_double(tensor.test)) {
-    tensor.target.element = Element::kF64;  // Rounded only once, after normalisation.
+    tensor.target.element = Element::kF64;  // The values are rounded only once, after normalisation.
   }
   auto& shape = tensor.sample_shape;
   if (shape.size() == 2) {
@@ -260,7 +260,7 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
   return {};
 }
 
-/// Checks that float labels are finite: NaN marks padding.
+/// Checks that float labels are finite, because NaN marks padding.
 Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
   const std::size_t items = array.header->shape[0];
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {

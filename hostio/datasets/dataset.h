@@ -38,8 +38,8 @@ class Dataset {
   /// Sets the fingerprint. Call before the first read.
   void set_fingerprint(const std::string& fingerprint) { description_.set_fingerprint(fingerprint); }
 
-  /// Writes one tensor of one sample, row-major little-endian. Requires: sample.item < the split's items, tensor <
-  /// description().tensors_size(), and destination.size() == sample_bytes of that tensor.
+  /// Writes one tensor of one sample, in row-major order and little-endian. Requires: sample.item < the split's items,
+  /// tensor < description().tensors_size(), and destination.size() == sample_bytes of that tensor.
   virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
   /// Returns a black pixel, for the border of shifted images: zero before normalisation.
@@ -63,8 +63,8 @@ class Stored : public std::enable_shared_from_this<Stored> {
   /// Bytes of memory in use, apart from negligible amounts.
   [[nodiscard]] virtual std::uint64_t bytes() const = 0;
 
-  /// Returns the dataset that `source` asks for; it keeps this object alive. Cheap. Errors: kUsage if a parameter is
-  /// wrong; kData if the data does not fit the parameters.
+  /// Returns the dataset that `source` asks for, which keeps this object alive. The call is cheap. Errors: kUsage if a
+  /// parameter is wrong; kData if the data does not fit the parameters.
   [[nodiscard]] virtual Result<std::unique_ptr<Dataset>> view(const Source& source) const = 0;
 };
 
@@ -84,11 +84,11 @@ struct DatasetFamily {
 /// files and of the description. The fingerprint costs a pass over the files; the rest costs a few milliseconds, except
 /// for tokens, which are read once.
 ///
-/// Errors, of all functions
-///   kUsage  no family knows this source (lists the known ones); a parameter is wrong; or
+/// Errors of all functions
+///   kUsage  no family knows this source (the message lists the known ones), a parameter is wrong, or
 ///           `scope` does not admit a file.
 ///   kData   a file is missing, damaged or changes during the read, or does not fit this host's memory;
-///           names it and the remedy.
+///           the message names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},
                                         bool with_fingerprint = true);
 
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::stri
 /// Calls read_dataset, then view_dataset.
 Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source, const FileScope& scope = {});
 
-/// Returns the part of a source that determines the stored data; if the source is invalid, a name for messages.
+/// Returns the part of a source that determines the stored data. If the source is invalid, returns a name for messages.
 std::string stored_name(std::string_view source);
 
 /// The forms of sources, for help: "fashion-mnist", "idx:DIR".

@@ -8,7 +8,7 @@
 namespace poprun::hostio::families {
 namespace {
 
-/// Mean and standard deviation of x / 255 over the 47,040,000 training pixels, from the package: 0.286041 and 0.353024.
+/// Mean and standard deviation of x / 255 over the package's 47,040,000 training pixels: 0.286041 and 0.353024.
 constexpr ImageFacts kFashionFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
 
 /// POPRUN_EMU_DATASETS overrides Debian's root.

@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view kIdxPrefix = "idx:";
 
-/// Classes come from the labels. The normalisation is fixed and maps 0..255 to -1..1, because computing the data's own
-/// mean and deviation would require a pass over all images first.
+/// The classes are counted in the labels. The normalisation is fixed and maps 0..255 to -1..1, because computing the
+/// data's own mean and deviation would require a pass over all images first.
 constexpr ImageFacts kIdxFacts = {.classes = 0, .mean = 0.5F, .deviation = 0.5F};
 
 }  // namespace

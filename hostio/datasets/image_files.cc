@@ -31,7 +31,7 @@ struct SplitArrays {
   std::vector<std::uint8_t> labels;  ///< [items]
 };
 
-/// Returns the name with .gz if that file exists, else the name without .gz.
+/// Returns the path with .gz if that file exists, and otherwise the path without .gz.
 fs::path existing(const fs::path& folder, const std::string& stem) {
   std::error_code ignored;
   const fs::path plain = folder / stem;

@@ -8,7 +8,7 @@
 #include "hostio/datasets/dataset.h"
 #include "replica/base/error.h"
 
-/// Labelled images in the four files of MNIST, each with or without .gz:
+/// Labelled images in four files with MNIST's names, each with or without .gz:
 ///
 ///   train-images-idx3-ubyte   [train items, H, W]      t10k-images-idx3-ubyte   [test items, H, W]
 ///   train-labels-idx1-ubyte   [train items]            t10k-labels-idx1-ubyte   [test items]
@@ -18,7 +18,7 @@ namespace poprun::hostio {
 
 /// Properties of the images that are not stored in the files.
 struct ImageFacts {
-  std::uint32_t classes;  ///< 0: the largest label plus one.
+  std::uint32_t classes;  ///< 0 stands for the largest label plus one.
   float mean;             ///< Mean of x / 255.
   float deviation;
 };
@@ -26,8 +26,8 @@ struct ImageFacts {
 /// Returns the first of the four files that is missing from `folder`, under its name with .gz.
 std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
 
-/// Describes the images. Reads only headers, and the labels if `facts.classes` is 0. Errors, of both functions: those
-/// of OpenFile::open, and kData if a file is missing, damaged, empty, or does not fit the others; names it.
+/// Describes the images. Reads only headers, and the labels if `facts.classes` is 0. Errors of both functions: those of
+/// OpenFile::open, and kData if a file is missing, damaged or empty, or does not fit the others; the message names it.
 Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder, const ImageFacts& facts,
                                             const FileScope& scope = {});
 

@@ -12,7 +12,7 @@
 ///
 ///   npz:FILE                     an archive of np.savez or np.savez_compressed
 ///   npy:DIR                      all .npy files of a folder, each named after its array
-///   npy:NAME=FILE,NAME=FILE      single files; without NAME= the file's name names the array
+///   npy:NAME=FILE,NAME=FILE      single files; without NAME=, an array gets its file's name
 namespace poprun::hostio::families {
 namespace {
 

@@ -98,7 +98,7 @@ class AugmentedImages final : public Dataset {
   bool crop_;
 };
 
-/// Augmentation: images that look different in every epoch. For training only; evaluation sees the original images.
+/// Augmentation makes training images look different in every epoch. Evaluation sees the original images.
 ///
 ///   none        the original image
 ///   flip        mirrored left to right, with probability 1/2
@@ -138,7 +138,7 @@ std::string fingerprint_of(const std::string& digest, proto::Dataset description
   return sha256_of(digest + description.SerializeAsString());
 }
 
-/// Returns `scope` with a reading: the reading that it has, or a new one.
+/// Returns `scope` with a reading: its own if it has one, or a new one.
 FileScope in_reading(const FileScope& scope) {
   return scope.reading() != nullptr ? scope : scope.during(std::make_shared<Reading>());
 }

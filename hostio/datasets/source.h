@@ -19,7 +19,7 @@ using Parameters = std::map<std::string, std::string, std::less<>>;
 ///   tokens:/data/book.u16?sequence-length=128,task=masked-lm
 ///   |------- text ------||------------ parameters ---------|
 ///
-/// The text ends at the last `?`, unless that is part of a path: if a slash, or text without `=`, follows.
+/// The text ends at the last `?`, unless that `?` is part of a path. It is if a slash, or text without `=`, follows.
 struct Source {
   std::string text;
   Parameters parameters;
@@ -42,7 +42,8 @@ std::string source_with(std::string_view text, const std::vector<std::string>& p
 /// Parses `key=value,key=value`. `what` names the list in messages. Errors: kUsage for an entry without `=`.
 Result<Parameters> parse_parameters(std::string_view list, std::string_view what);
 
-/// Returns parameter `key` as an integer, else `fallback`. Errors: kUsage if not an integer from `least` to `most`.
+/// Returns parameter `key` as an integer, or `fallback` if it is not given. Errors: kUsage if it is not an integer from
+/// `least` to `most`.
 Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
                                         std::uint64_t least, std::uint64_t most);
 

@@ -10,7 +10,7 @@
 #include "replica/base/random.h"
 #include "replica/base/text.h"
 
-/// Synthetic data, for benchmarks and first experiments: a function of the source alone.
+/// Synthetic data for benchmarks and first experiments. It is a function of the source alone.
 ///
 ///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
 ///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
@@ -142,7 +142,7 @@ Result<TokenFacts> token_facts(const Source& source, const Parameters& parameter
 }
 
 Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
-  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Takes about 10 ms.
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Generating this many takes about 10 ms.
   Tokens tokens;
   tokens.width = sizeof(std::uint32_t);
   POPRUN_ASSIGN(tokens.facts, token_facts(source, parameters));

@@ -2,7 +2,7 @@
 #include "hostio/datasets/token_windows.h"
 #include "hostio/formats/open_file.h"
 
-/// "text:FILE": any file as tokens, one per byte. Ids 0 to 255 are the bytes, 256 is the mask token.
+/// "text:FILE": any file as tokens, one per byte. Ids 0 to 255 are the bytes, and id 256 is the mask token.
 namespace poprun::hostio::families {
 namespace {
 

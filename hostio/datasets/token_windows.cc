@@ -15,10 +15,10 @@ constexpr std::uint64_t kSequenceMax = 1 << 16;
 
 struct Windows {
   std::uint32_t T = 0;
-  std::uint32_t M = 0;  ///< 0: task next-token.
+  std::uint32_t M = 0;  ///< 0 for task next-token.
   std::uint32_t mask_token = 0;
   std::uint32_t classes = 0;
-  std::uint64_t train_tokens = 0;  ///< Beginning of the test part.
+  std::uint64_t train_tokens = 0;  ///< Number of tokens before the test part.
   std::uint64_t train_items = 0;
   std::uint64_t test_items = 0;
 };
@@ -165,10 +165,10 @@ class TokenWindows final : public Dataset {
 
   struct Mask {
     std::uint32_t position;
-    std::int32_t replacement;  ///< -1: the token stays.
+    std::int32_t replacement;  ///< -1 if the token stays.
   };
 
-  /// Draws the positions with the first steps of a Fisher-Yates shuffle, and their replacements.
+  /// Draws the positions, with the first steps of a Fisher-Yates shuffle, and then their replacements.
   [[nodiscard]] std::vector<Mask> draw(const Sample& sample) const {
     const std::uint64_t key = random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
     POPRUN_CHECK(windows_.M <= windows_.T);

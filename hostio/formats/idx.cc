@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t kHeaderPrefix = std::size_t{64} << 10;
 
 /// Reads the bytes of a file, or of its beginning, in order. Gzip data, with any number of members, is inflated; other
-/// data is unchanged. Any input yields bytes or an error; memory use depends on the actual bytes, not on claimed sizes.
-/// Errors, of all members: kData if the gzip data is damaged or truncated, or the inflated bytes do not fit this host's
-/// memory; the message calls them `name`.
+/// data is unchanged. Any input yields bytes or an error. Memory use depends on the actual bytes, not on claimed sizes.
+/// Errors of all member functions: kData if the gzip data is damaged or truncated, or the inflated bytes do not fit
+/// this host's memory; the message calls the data `name`.
 class Content {
  public:
   /// `bytes` must outlive the content. `scope` records the progress and limits the memory.
@@ -25,7 +25,7 @@ class Content {
       : rest_(bytes), name_(name), scope_(std::move(scope)) {
     const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
     if (gzip) {
-      // 15 bits of window; adding 16 selects gzip framing with its checksum.
+      // The window has 15 bits; adding 16 selects gzip framing with its checksum.
       inflating_ = inflateInit2(&zlib_, 15 + 16) == Z_OK;
       POPRUN_CHECK(inflating_);
     }
@@ -38,7 +38,7 @@ class Content {
     }
   }
 
-  /// Fills `out` with as many bytes as remain; returns their number.
+  /// Fills `out`, or as much of it as there are bytes left. Returns the number of bytes.
   Result<std::size_t> read(std::span<std::byte> out) {
     if (inflating_) {
       return inflate_into(out);
@@ -51,7 +51,7 @@ class Content {
     return count;
   }
 
-  /// Returns the next `count` bytes; fewer at the end.
+  /// Returns the next `count` bytes, or fewer at the end.
   Result<std::vector<std::uint8_t>> take(std::uint64_t count) {
     constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
     std::vector<std::uint8_t> bytes;

@@ -28,7 +28,7 @@ std::uint64_t integer_of(std::span<const std::byte> bytes, bool big_endian) {
 }
 
 /// Reads the Python literal of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4)} with its keys in any
-/// order. After a failure every member returns a placeholder, and ok() is false.
+/// order. After a failure, every member function returns a placeholder, and ok() is false.
 class Literal {
  public:
   explicit Literal(std::string_view text) : rest_(text) {}
@@ -132,7 +132,7 @@ Result<HeaderText> header_text(std::span<const std::byte> bytes, std::string_vie
   return HeaderText{.text = text.substr(begin, size), .end = begin + size};
 }
 
-/// Shows non-printable bytes as \xNN. fmt's own {:?} aborts if damaged bytes are not UTF-8.
+/// Returns the text with non-printable bytes as \xNN. fmt's own {:?} aborts if damaged bytes are not UTF-8.
 std::string printable(std::string_view text) {
   std::string shown;
   for (const char c : text) {
@@ -141,7 +141,7 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-/// Parses '<f4'.
+/// Parses an element type, such as '<f4'.
 Status take_type(std::string_view type, NpyHeader& header, std::string_view name) {
   constexpr std::string_view kTypes = "b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8";
   const std::string_view rest = type.substr(std::min<std::size_t>(1, type.size()));
@@ -170,7 +170,8 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   return {};
 }
 
-/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded: no target type can represent them.
+/// Returns the element at `at` as a double. Integers beyond 2^53 are rounded, but no target type can represent them
+/// anyway.
 double number(const NpyHeader& header, const std::byte* at) {
   const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {
@@ -185,7 +186,7 @@ double number(const NpyHeader& header, const std::byte* at) {
   return static_cast<double>(bits);
 }
 
-/// For each dimension of the result: its size, and the distance between neighbours in the file, in elements.
+/// The sizes of the result's dimensions, and the distances between neighbours along them in the file, in elements.
 struct Walk {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint64_t> strides;
@@ -204,7 +205,7 @@ struct Walk {
     }
   }
 
-  /// Calls visit(result's element, file's element) for each element, in the result's order.
+  /// Calls visit(index in the result, index in the file) for each element, in the result's order.
   template <typename Visit>
   void each(std::uint64_t elements, const Visit& visit) const {
     std::vector<std::uint64_t> index(sizes.size(), 0);
@@ -305,7 +306,7 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name, const FileScope& scope) {
   using Element = NpyTarget::Element;
-  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Takes about 10 ms.
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Converting this many takes about 10 ms.
   POPRUN_TRY(check_npy_size(header, data.size(), name));
   POPRUN_CHECK(target.element != Element::kU8 || header.width == 1);
   if (is_target(header, target)) {

@@ -30,7 +30,7 @@ struct NpyHeader {
 };
 
 /// Parses the header in a file's first bytes: kNpyPrefix of them, or all if there are fewer. `name` is the file's name
-/// in messages. Errors: kData if it is not an array file, is damaged, or its elements are not numbers.
+/// in messages. Errors: kData if it is not an array file or is damaged, or if its elements are not numbers.
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string_view name);
 
 /// Returns NumPy's name for the type: "float32".
@@ -41,7 +41,7 @@ struct NpyTarget {
   enum class Element : std::uint8_t { kU8, kI32, kF32, kF64 };
 
   Element element = Element::kF32;
-  bool channels_last = false;  ///< The array is [N,H,W,C]; the result [N,C,H,W].
+  bool channels_last = false;  ///< The array is [N,H,W,C], and the result is [N,C,H,W].
 };
 
 /// Checks that an array's file or archive member is as large as its header says. Call before reading or inflating it.
@@ -49,8 +49,9 @@ struct NpyTarget {
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
 
 /// Converts the elements in `data`, all bytes after the header, to row-major little-endian order. Errors: kData for a
-/// wrong number of elements, or one that the target cannot represent. Requires: if the target type is u8, the array's
-/// type is u8, too. Cost: none if the array already has the target format; else about 10 ns per element.
+/// wrong number of elements, or for an element that the target cannot represent. Requires: if the target type is u8,
+/// the array's type is u8, too. Cost: none if the array already has the target format, and otherwise about 10 ns per
+/// element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,
                                             const FileScope& scope = {});

@@ -25,10 +25,10 @@ Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t prom
 
 inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::max();
 
-/// The files that may be read, and the reading in progress. A value.
+/// A value that states which files may be read, and holds the reading in progress.
 class FileScope {
  public:
-  FileScope() = default;  ///< Admits any file.
+  FileScope() = default;  ///< A scope that admits any file.
 
   /// Returns a scope that admits files below `root`, after links are resolved. Errors: kUsage if `root` is not a
   /// folder.
@@ -67,22 +67,22 @@ class FileScope {
     return {};
   }
   /// Checks that the file or folder may be read. It does not have to exist, and the result does not reveal whether it
-  /// does. Errors: kUsage if it may not be read; names it and the remedy.
+  /// does. Errors: kUsage if it may not be read; the message names it and the remedy.
   [[nodiscard]] Status admits(const std::filesystem::path& file) const;
 
  private:
   [[nodiscard]] Status check_promise(std::uint64_t bytes, std::string_view what) const;
 
-  std::optional<std::filesystem::path> root_;  ///< Canonical path. None: any file is admitted; empty: no file.
+  std::optional<std::filesystem::path> root_;  ///< Canonical path. If unset, any file is admitted; if empty, none.
   std::shared_ptr<Reading> reading_;           ///< Shared with the code that reports its progress.
 };
 
 /// A regular file, open for reading.
 class OpenFile {
  public:
-  /// Opens a file without ever blocking: pipes and devices are refused. The opened file is the one that `scope`
-  /// checked, even if links change in between. Errors: kUsage if `scope` does not admit it; kData if it is missing, not
-  /// a regular file, cannot be read, or changed during the reading of `scope`; names it and the reason.
+  /// Opens a file without ever blocking, because pipes and devices are refused. The opened file is the one that `scope`
+  /// checked, even if links change in between. Errors: kUsage if `scope` does not admit it; kData if it is missing, is
+  /// not a regular file, cannot be read, or changed during the reading of `scope`; the message names it and the reason.
   static Result<OpenFile> open(const std::filesystem::path& file, const FileScope& scope = {});
 
   OpenFile(OpenFile&& other) noexcept;
@@ -104,12 +104,13 @@ class OpenFile {
   std::uint64_t size_;
 };
 
-/// Returns `most` bytes of the file from `offset`; fewer if it ends first. Errors: those of OpenFile::open and
+/// Returns `most` bytes of the file from `offset`, or fewer if it ends first. Errors: those of OpenFile::open and
 /// check_room.
 Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, const FileScope& scope = {},
                                           std::uint64_t most = kWholeFile, std::uint64_t offset = 0);
 
-/// Fills `out` from byte `offset` of the file, `name` in messages. Errors: kData if it ends first or cannot be read.
+/// Fills `out` from byte `offset` of the file. Messages call it `name`. Errors: kData if it ends first or cannot be
+/// read.
 Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out, std::string_view name);
 
 /// Returns a SHA-256 digest of the files' sizes and contents, in the given order, independent of their paths. Cost: 0.7

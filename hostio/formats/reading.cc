@@ -29,7 +29,7 @@ Reading::Stamp Reading::stamp_of(const struct stat& facts) {
 }
 
 Status Reading::opened(const std::filesystem::path& file, const struct stat& facts) {
-  // Each byte is read twice: for the dataset and for its fingerprint.
+  // Each byte is read twice, once for the dataset and once for its fingerprint.
   constexpr std::uint64_t kPasses = 2;
   const auto [at, is_new] = files_.emplace(file, stamp_of(facts));
   if (is_new) {

@@ -30,7 +30,8 @@ class Reading {
   /// Records an open file. Errors: kData if it is not the one that this reading opened earlier under the same name.
   Status opened(const std::filesystem::path& file, const struct stat& facts);
 
-  /// Checks that no opened file has changed. Errors: kData if one was replaced, written to or removed; names it.
+  /// Checks that no opened file has changed. Errors: kData if one was replaced, written to or removed; the message
+  /// names it.
   [[nodiscard]] Status check_unchanged() const;
 
   /// The files opened so far, in the order of their paths.
@@ -41,15 +42,15 @@ class Reading {
 
   /// Adds this many bytes to the expected work, which already includes the files.
   void expect(std::uint64_t bytes) { expected_ += bytes; }
-  /// Records work done. Liveness depends on it: call it at least every 16 MiB.
+  /// Records work done. Liveness depends on these calls: make one at least every 16 MiB.
   void advance(std::uint64_t bytes) {
     work_ += bytes;
     shared_->work += bytes;
   }
 
-  /// Bytes read and produced so far: rises as long as the reading makes progress.
+  /// Bytes read and produced so far. The number rises as long as the reading makes progress.
   [[nodiscard]] std::uint64_t work() const { return work_; }
-  /// Estimate of the percentage done, 0 to 99. Never falls.
+  /// Estimate of the percentage done, 0 to 99, which never falls.
   [[nodiscard]] unsigned percent() const;
 
   /// Memory that a reading is about to allocate, so that others do not claim it.

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Far more members than a dataset has; limits the cost of reading the directory again for each member.
+/// Limit on members, far more than a dataset has. It bounds the cost of reading the directory again for each member.
 constexpr std::uint64_t kMembersMax = 1024;
 
 struct Close {
@@ -30,7 +30,7 @@ Result<Archive> open(const fs::path& file, const FileScope& scope) {
   int code = 0;
   Archive archive(zip_fdopen(opened.descriptor(), 0, &code));
   if (archive != nullptr) {
-    opened.release();  // The archive closes it.
+    opened.release();  // The archive closes the descriptor.
   } else {
     zip_error_t error{};
     zip_error_init_with_code(&error, code);
@@ -61,7 +61,7 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
   return member;
 }
 
-/// Reads up to `count` bytes; fewer if the member ends or is damaged.
+/// Reads `count` bytes, or fewer if the member ends or is damaged.
 Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count, const std::string& name,
                                          const FileScope& scope) {
   constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
@@ -70,7 +70,7 @@ Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count
   std::uint64_t had = 0;
   while (had < count) {
     if (had == bytes.size()) {
-      // Doubles the buffer each time, so that a false size in the archive costs at most twice the real bytes.
+      // The buffer is doubled each time, so that a false size in the archive costs at most twice the real bytes.
       POPRUN_TRY(scope.resize(bytes, std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)), name));
     }
     const zip_int64_t read = zip_fread(member, bytes.data() + had, std::min<std::uint64_t>(kPiece, bytes.size() - had));

@@ -10,9 +10,9 @@
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
-/// Reads zip archives as NumPy writes them, with libzip: members stored or deflated, a single disk, 64-bit sizes if
-/// needed, no encryption. Any input yields a value or a one-line error that names the file and the fault. Memory use
-/// depends on a member's actual bytes.
+/// Reads zip archives as NumPy writes them, with libzip: members are stored or deflated, there is one disk, sizes have
+/// 64 bits if needed, and nothing is encrypted. Any input yields a value or a one-line error that names the file and
+/// the fault. Memory use depends on a member's actual bytes.
 namespace poprun::hostio {
 
 struct ZipMember {
@@ -22,11 +22,12 @@ struct ZipMember {
 };
 
 /// Returns the members, in the order of the archive's directory. Errors: those of OpenFile::open, and kData if it is
-/// not a zip archive, is damaged, or of an unsupported kind.
+/// not a zip archive, is damaged or is of an unsupported kind.
 Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive, const FileScope& scope = {});
 
 /// Returns the member's first `most` bytes, or all if it has fewer. The checksum is verified if the member is read to
-/// its end. Errors: those of OpenFile::open and check_room, and kData, naming both, if archive or member is damaged.
+/// its end. Errors: those of OpenFile::open and check_room, and kData if archive or member is damaged; the message
+/// names both.
 Result<std::vector<std::byte>> read_member(const std::filesystem::path& archive, const FileScope& scope,
                                            const ZipMember& member,
                                            std::uint64_t most = std::numeric_limits<std::uint64_t>::max());

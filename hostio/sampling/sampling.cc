@@ -26,7 +26,7 @@ Status check_counts(const proto::Selection& selection) {
   return {};
 }
 
-/// Returns the samples that all replicas together process at the same time. Two 32-bit factors never overflow.
+/// Returns the number of samples that all replicas process at a time. The product of 32-bit factors cannot overflow.
 std::uint64_t samples_at_once(const proto::Selection& selection) {
   return std::uint64_t{selection.replica_count()} * selection.micro_batch_size();
 }
@@ -35,7 +35,7 @@ std::uint64_t samples_at_once(const proto::Selection& selection) {
 
 Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection) {
   POPRUN_TRY(check_counts(selection));
-  // Dividing twice equals dividing by the product, without its overflow.
+  // Dividing twice equals dividing by the product, which might overflow.
   const std::uint64_t steps = items / selection.micro_batches_per_step() / samples_at_once(selection);
   if (steps == 0) {
     return fail(ErrorCode::kUsage, fmt::format("the dataset has {} training items, fewer than one global batch of {} "

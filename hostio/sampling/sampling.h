@@ -38,11 +38,11 @@ Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selec
 /// can produce only a small part of all orders, but shows no bias in tests of a few positions.
 inline constexpr std::uint64_t kShuffledMax = 1024;
 
-/// Permutes 0..items-1 for one epoch by Fisher-Yates shuffle: about 20 ns per item. Requires: items <= kShuffledMax.
+/// Permutes 0..items-1 for one epoch by Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost: ~20 ns per item.
 std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std::uint64_t items);
 
-/// Returns the item at `position` of one epoch's permutation of 0..items-1. A bijection for each (key, epoch).
-/// Requires: position < items <= 2^62. Cost: that of `shuffled` for few items, else about 0.2 us, at worst 0.8 us.
+/// Returns the item at `position` of one epoch's permutation of 0..items-1, a bijection for each (key, epoch).
+/// Requires: position < items <= 2^62. Cost: that of `shuffled` for few items, else about 0.2 us and at worst 0.8 us.
 std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items, std::uint64_t position);
 
 /// The batches of one Selection over a split of `items` items. A value; any thread may use it.
@@ -51,7 +51,7 @@ class Sampler {
   /// Number of batches in training, which never ends.
   static constexpr std::uint64_t kEndless = std::numeric_limits<std::uint64_t>::max();
 
-  /// Errors: kUsage if the Selection is invalid; names the field and the reason.
+  /// Errors: kUsage if the Selection is invalid; the message names the field and the reason.
   static Result<Sampler> make(const proto::Selection& selection, std::uint64_t items);
 
   /// Number of batches: evaluation_batches(), or kEndless.
@@ -65,7 +65,7 @@ class Sampler {
     return training_ ? sequence / selection_.micro_batches_per_step() / steps_per_epoch_ : 0;
   }
 
-  /// Writes the items of batch `sequence`, padding last, and returns how many of them are not padding. Requires:
+  /// Writes the items of batch `sequence`, with padding last, and returns how many of them are not padding. Requires:
   /// sequence < batch_count(), items.size() == micro_batch_size().
   std::size_t items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const;
 

@@ -25,7 +25,7 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-/// Returns why a call broke, for a log line: only "Connection refused" from gRPC's list of all attempts.
+/// Returns why a call broke, for a log line: the last reason in gRPC's list, such as "Connection refused".
 std::string reason_of(const grpc::Status& status) {
   const std::string& message = status.error_message();
   const std::size_t colon = message.rfind(": ");
@@ -33,7 +33,7 @@ std::string reason_of(const grpc::Status& status) {
   return listed ? message.substr(colon + 2) : message;
 }
 
-/// Returns the error if retrying cannot change the server's answer; else nothing.
+/// Returns the error if retrying cannot change the server's answer, and otherwise nothing.
 std::optional<Error> final_error(const grpc::Status& status, const std::string& address) {
   using enum grpc::StatusCode;
   const grpc::StatusCode code = status.error_code();
@@ -68,7 +68,7 @@ Error stuck(const std::string& address, milliseconds timeout, const std::string&
           {.address = address}};
 }
 
-/// A thread pulls batches into a queue for next(). At most prefetch_batches batches are in flight or in the queue.
+/// Pulls batches into a queue for next() on its own thread. At most prefetch_batches are in flight or in the queue.
 class PrefetchingStream final : public HostStream {
  public:
   explicit PrefetchingStream(const HostStreamOptions& options)
@@ -150,7 +150,7 @@ class PrefetchingStream final : public HostStream {
     return abandoned.value_or(status);
   }
 
-  /// Moves batches from the call to the queue until the call is over; returns a status if the call must be abandoned.
+  /// Moves batches from the call to the queue until the call is over. Returns a status if the call must be abandoned.
   std::optional<grpc::Status> receive(PullCall& call) {
     Clock::time_point heard = Clock::now();
     proto::Batch batch;
@@ -159,7 +159,7 @@ class PrefetchingStream final : public HostStream {
         if (!wait_for_room()) {
           return grpc::Status::CANCELLED;
         }
-        heard = last_success_ = Clock::now();  // Until now, no request to the server was open.
+        heard = last_success_ = Clock::now();  // No request to the server was open until now.
       }
       grant_room(call);
       const auto deadline = std::min(heard + options_.timeout / 4, last_success_ + options_.timeout);
@@ -221,7 +221,8 @@ class PrefetchingStream final : public HostStream {
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
   }
 
-  /// Grants credits in steps of half the prefetch: few messages, and at least half of it is in flight or queued.
+  /// Grants credits in steps of half the prefetch. This takes few messages, and keeps at least half of the prefetch in
+  /// flight or queued.
   void grant_room(PullCall& call) {
     const std::uint32_t free = room() - under_way_;
     if (2 * free >= options_.prefetch_batches) {
@@ -237,7 +238,7 @@ class PrefetchingStream final : public HostStream {
     return !stopping_;
   }
 
-  /// Registers the call for the destructor to cancel; null removes it.
+  /// Registers the call that the destructor cancels. Null removes it.
   void publish(PullCall* call) {
     const std::lock_guard lock(mutex_);
     call_ = call;

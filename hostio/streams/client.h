@@ -18,10 +18,10 @@ namespace poprun::hostio {
 struct HostStreamOptions {
   std::string address;                    ///< host:port of the data server.
   std::string token;                      ///< The job's token; empty if the server needs none.
-  std::optional<TlsIdentity> identity{};  ///< None: plain text.
+  std::optional<TlsIdentity> identity{};  ///< If unset, the stream is in plain text.
   proto::Selection selection;             ///< The batches to fetch.
   std::uint64_t first_sequence = 0;       ///< The first batch.
-  std::uint32_t prefetch_batches = 4;     ///< > 0. Limits the batches in flight plus those stored here.
+  std::uint32_t prefetch_batches = 4;     ///< > 0. Limit on the batches in flight and stored here.
   /// The stream gives up after this time without a batch and without progress in reading the dataset.
   std::chrono::milliseconds timeout{60'000};
   std::string log_source;  ///< Tag of its log lines (replica/base/log.h).
@@ -35,13 +35,13 @@ struct HostStreamOptions {
 
 /// Opens a stream that starts to prefetch immediately, on its own thread. It retries a lost server at intervals that
 /// grow from 50 ms to 1 s; no batch is lost or repeated, because batches are numbered. One log line reports that the
-/// server is lost, another that it is back. A server that accepts connections but never answers counts as lost after a
-/// quarter of the timeout. A server that is reading the dataset reports this, and counts as alive while it makes
-/// progress. Destruction takes milliseconds, whatever the server does.
+/// server is lost, and another that it is back. A server that accepts connections but never answers counts as lost
+/// after a quarter of the timeout. A server that is reading the dataset reports this, and counts as alive while it
+/// makes progress. Destruction takes milliseconds, whatever the server does.
 ///
-/// Errors, from next()
+/// Errors of next()
 ///   kUnreachable  no server answered or made progress with the dataset for the whole timeout;
-///                 names address, time and remedy.
+///                 the message names address, time and remedy.
 ///   kData         the dataset is missing, damaged or does not have the selection's fingerprint;
 ///                 the message is the server's.
 ///   kUsage        the selection or the token is wrong, or another service answers.

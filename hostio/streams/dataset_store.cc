@@ -15,7 +15,7 @@
 namespace poprun::hostio {
 namespace {
 
-/// Largest description: below the client's limit of 4 MiB per message.
+/// Largest size of a description, below the client's limit of 4 MiB per message.
 constexpr std::size_t kDescriptionBytesMax = std::size_t{1} << 20;
 
 /// Calls `find`, and returns an error if its memory cannot be allocated.
@@ -53,7 +53,7 @@ class DatasetStore::Workers {
   }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
-  /// Waits for the running tasks; drops those that have not begun.
+  /// Waits for the running tasks, and drops those that have not begun.
   ~Workers() {
     {
       const std::lock_guard lock(mutex_);
@@ -207,7 +207,7 @@ proto::Loading DatasetStore::loading(const std::string& source) {
   return progress_of(found == loads_under_way_.end() ? nullptr : found->second.reading.get());
 }
 
-/// Returns the dataset if it is stored, else null. Errors: those of view_dataset.
+/// Returns the dataset if it is stored, and otherwise null. Errors: those of view_dataset.
 Result<DatasetStore::Loaded> DatasetStore::find(const std::string& source, const std::string& fingerprint) {
   const std::string name = stored_name(source);
   const std::lock_guard lock(mutex_);
@@ -269,7 +269,7 @@ void DatasetStore::answer(const Request& request, Result<Loaded> view) {
   }
 }
 
-/// Reads the files. If memory is too small and there are idle datasets, drops them and tries again.
+/// Reads the files. If memory is too small and there are idle datasets, it drops them and tries again.
 Result<ReadDataset> DatasetStore::read_now(const std::string& source, const std::shared_ptr<Reading>& reading) {
   const auto read = [&] {
     return within_memory(source, [&] { return read_dataset(source, scope_of(source).during(reading)); });

@@ -16,7 +16,7 @@ namespace poprun::hostio {
 
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
-  std::vector<std::string> sources;  ///< Sources exempt from `files`, with any parameters.
+  std::vector<std::string> sources;  ///< Sources that `files` does not restrict, with any parameters.
   /// Bytes of all stored data together. A single dataset is always admitted, even above the limit.
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
   std::size_t datasets_max = 64;         ///< Limit on stored datasets.
@@ -36,7 +36,7 @@ class DatasetStore {
  public:
   /// Shared, because a stream may continue to read from a dataset that the store has dropped.
   using Loaded = std::shared_ptr<const Dataset>;
-  /// These are called once; never if the store is destroyed first.
+  /// Each of these is called once, or never if the store is destroyed first.
   using Done = std::function<void(Result<Loaded>)>;
   using Described = std::function<void(const Result<proto::Dataset>&)>;
 
@@ -44,21 +44,21 @@ class DatasetStore {
   DatasetStore(const DatasetStore&) = delete;
   DatasetStore& operator=(const DatasetStore&) = delete;
 
-  /// Waits for the running tasks; drops those that have not begun.
+  /// Waits for the running tasks, and drops those that have not begun.
   ~DatasetStore();
 
   /// Passes the current description of the dataset (describe_dataset) to `done`, later and on a description thread.
-  /// Never blocks. Errors: those of describe_dataset; kData if its description is larger than a message; kHostResources
-  /// if `descriptions_max` are already waiting, reported immediately and on this thread.
+  /// Never blocks. Errors: those of describe_dataset; kData if the description is larger than a message; kHostResources
+  /// if `descriptions_max` are already waiting, which is reported immediately and on this thread.
   void describe_then(const std::string& source, bool with_fingerprint, Described done);
 
   /// Passes the dataset that was described with this fingerprint to `done`: immediately and on this thread if it is
-  /// stored, else later and on a load thread. Never blocks. Without a fingerprint, passes the current contents of its
-  /// files. Errors: those of load_dataset; kData if the contents of the files are not those that were described;
-  /// kHostResources if `requests_max` are already waiting, or the datasets in use leave no space.
+  /// stored, and otherwise later and on a load thread. Never blocks. Without a fingerprint, it passes the current
+  /// contents of the files. Errors: those of load_dataset; kData if the contents of the files are not those that were
+  /// described; kHostResources if `requests_max` are already waiting, or the datasets in use leave no space.
   void load_then(const std::string& source, const std::string& fingerprint, Done done);
 
-  /// Loads the dataset for a client that will soon request it, unless many others wait.
+  /// Loads the dataset for a client that will soon request it, unless many other requests wait.
   void load_soon(const std::string& source, const std::string& fingerprint);
 
   /// Progress of the description or load of a source that a client waits for.
@@ -66,7 +66,7 @@ class DatasetStore {
   proto::Loading loading(const std::string& source);
 
  private:
-  /// A stored dataset, by its stored_name.
+  /// A stored dataset, whose name is its stored_name.
   struct Entry {
     std::string name;
     ReadDataset read;

@@ -14,7 +14,7 @@
 
 namespace poprun::hostio {
 
-/// The first and the longest pause before a lost data server is tried again.
+/// The first and the longest pause before a client tries a lost data server again.
 inline constexpr std::chrono::milliseconds kBackoffFirst{50};
 inline constexpr std::chrono::milliseconds kBackoffMost{1000};
 
@@ -29,7 +29,7 @@ class PullCall {
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Moves the next batch into `batch`; waits until `deadline`. Returns kOver if the call ended; close() then says how.
+  /// Moves the next batch into `batch`; waits for it until `deadline`. Returns kOver if the call ended (see close()).
   Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
 
   /// Allows the server to send this many more batches.
@@ -38,13 +38,13 @@ class PullCall {
   /// Ends the call immediately. Threads: any.
   void cancel() { context_.TryCancel(); }
 
-  /// Returns how the call ended. Last use of the call.
+  /// Returns how the call ended. This must be the last use of the call.
   grpc::Status close();
 
  private:
   enum Tag : std::uint8_t { kStarted, kRead, kWritten, kFinished };
 
-  /// A distinct address for each kind of event.
+  /// Returns a distinct address for each kind of event.
   void* tag(Tag which) { return &tags_[which]; }
 
   void read() {
@@ -58,7 +58,7 @@ class PullCall {
     ++pending_;
   }
 
-  /// Waits until `deadline` for the operations in progress; returns whether all have ended.
+  /// Waits until `deadline` for the operations in progress. Returns whether all have ended.
   bool drain(std::chrono::steady_clock::time_point deadline);
 
   proto::HostStreams::Stub stub_;

@@ -36,10 +36,10 @@ grpc::Status status_of(const Error& error) {
   return {grpc::StatusCode::INTERNAL, error.message};
 }
 
-/// One replica's stream. Lives until both gRPC has finished with it and the dataset store has answered, in either
-/// order: hence a shared_ptr, held by the stream itself until OnDone, and by the request to the store. One read is
-/// always pending until the end, so the stream notices a client that goes away. At most one write is pending, and the
-/// end waits for it.
+/// One replica's stream. It lives until both gRPC has finished with it and the dataset store has answered, in either
+/// order. It is therefore a shared_ptr, which the stream itself holds until OnDone, as does the request to the store.
+/// One read is always pending until the end, so the stream notices a client that goes away. At most one write is
+/// pending, and the end waits for it.
 class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public Waiting,
                          public std::enable_shared_from_this<ServedPull> {
@@ -198,7 +198,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     advance();
   }
 
-  /// Starts the next write or the end, whichever is due. Decides under the lock and acts outside it; `writing_` and
+  /// Starts the next write or the end, whichever is due. It decides under the lock and acts outside it; `writing_` and
   /// `finished_` keep other threads away in the meantime.
   void advance() {
     {
@@ -231,10 +231,10 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   NewsThread& news_;
   std::shared_ptr<ServedPull> self_;
   std::shared_ptr<Room> room_;  ///< Set once the stream is admitted.
-  std::uint64_t reserved_ = 0;  ///< Bytes reserved there.
+  std::uint64_t reserved_ = 0;  ///< Bytes reserved in the room.
   grpc::ByteBuffer request_;    ///< Request of the read in progress.
   bool opened_ = false;         ///< Used only by the reader.
-  proto::Selection selection_;  ///< Constant once opened.
+  proto::Selection selection_;  ///< Constant once the stream is opened.
 
   std::mutex mutex_;  ///< Guards all members below.
   DatasetStore::Loaded dataset_;
@@ -247,8 +247,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   bool finished_ = false;
 };
 
-/// A request for a description. Lives until both gRPC has finished with it and the dataset store has answered, like a
-/// ServedPull; a cancelled call does not wait for the answer.
+/// A request for a description. It lives until both gRPC has finished with it and the dataset store has answered, like
+/// a ServedPull; a cancelled call does not wait for the answer.
 class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
                            public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {

@@ -33,7 +33,7 @@ class Room {
     return streams_ < kStreamsMax && ++streams_ > 0;
   }
 
-  /// Reserves memory for a stream's batch, if there is space; a single batch is always admitted.
+  /// Reserves memory for a stream's batch, if there is space. A single batch is always admitted.
   bool take(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes_ > 0 && bytes > bytes_max_ - std::min(bytes_, bytes_max_)) {
@@ -69,7 +69,7 @@ class Waiting {
   virtual bool send_news() = 0;
 };
 
-/// Makes waiting calls send their progress, a few times per second, on its own thread. Threads: any.
+/// Makes waiting calls send their progress a few times per second, from a thread of its own. Threads: any.
 class NewsThread {
  public:
   NewsThread() : thread_([this] { run(); }) {}
@@ -93,7 +93,7 @@ class NewsThread {
   }
 
  private:
-  static constexpr std::chrono::milliseconds kBetweenNews{100};  ///< How often progress is checked.
+  static constexpr std::chrono::milliseconds kBetweenNews{100};  ///< Interval between checks of the progress.
 
   void run() {
     std::unique_lock lock(mutex_);

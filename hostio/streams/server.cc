@@ -76,7 +76,7 @@ Error not_an_address(const std::string& bind, std::string_view reason) {
                                          bind, reason)};
 }
 
-/// Finds out why gRPC could not listen, by trying the same with a plain socket, because gRPC gives no reason.
+/// Finds out why gRPC could not listen. It tries the same with a plain socket, because gRPC gives no reason.
 Error why_not_listening(const ServerOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

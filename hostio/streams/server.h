@@ -15,18 +15,18 @@ namespace poprun::hostio {
 struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< An address of this host, or 0.0.0.0 or [::] for all.
   std::uint16_t port = 0;          ///< 0: any free port.
-  std::string token;               ///< Empty: none is required; allowed only on a loopback address.
-  /// If not set: plain text on a loopback address, the identity derived from the token on any other.
+  std::string token;               ///< Empty if none is required, as only loopback allows.
+  /// If unset, the server uses plain text on a loopback address, and the identity derived from the token on any other.
   std::optional<TlsIdentity> identity{};
   std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Limit for all streams; one batch is always admitted.
 };
 
-/// Memory that a server should use for batches, given the free memory: a quarter of it, at most 4 GiB. Datasets get
+/// Returns the memory that a server should use for batches: a quarter of the free memory, at most 4 GiB. Datasets get
 /// half of the free memory (StoreLimits), and a description or load needs some temporarily.
 std::uint64_t batch_bytes_max_of(Bytes free_memory);
 
 /// The data server: implements proto/host_streams.proto and gRPC's health service. It keeps no record of a job's
-/// progress (law 6); a stream costs no thread and at most one batch of memory. Calls that wait for a dataset to be read
+/// progress (law 6). A stream costs no thread and at most one batch of memory. Calls that wait for a dataset to be read
 /// get progress messages four times per second.
 ///
 /// A client without a token can use only the resources that bound_clients allows. A client with the token may send 64
@@ -35,9 +35,9 @@ std::uint64_t batch_bytes_max_of(Bytes free_memory);
 /// datasets and the descriptions that wait. Threads: gRPC's own. Start only one server at a time in a process.
 class Server {
  public:
-  /// Starts a server, which is listening on return. `datasets` must outlive the server. Errors: kHostResources if the
-  /// port is in use, naming it and the remedy; kUsage if it is not an address of this host, or if other hosts can reach
-  /// it and there is no token, or the token is easy to guess.
+  /// Starts a server, which is listening when the call returns. `datasets` must outlive the server. Errors:
+  /// kHostResources if the port is in use; the message names it and the remedy. kUsage if `bind` is not an address of
+  /// this host, or if other hosts can reach it and there is no token or the token is easy to guess.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options, DatasetStore& datasets);
 
   Server() = default;

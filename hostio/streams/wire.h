@@ -13,11 +13,11 @@ namespace poprun::hostio {
 /// Metadata key of the job token.
 inline constexpr const char* kTokenKey = "poprun-token";
 
-/// Largest sum of tensor bytes in a batch: more than any IPU's memory holds, so that a batch that does not fit is
-/// reported as out of memory, and below the 2 GiB of a gRPC message. Bounds the cost of a wrong Selection.
+/// Largest sum of tensor bytes in a batch. It is more than any IPU's memory holds, so that a batch that does not fit is
+/// reported as out of memory, and it is below the 2 GiB of a gRPC message. It bounds the cost of a wrong Selection.
 inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{1} << 30;
 
-/// gRPC's message limit on the client: a batch of that size and the few bytes around its tensors.
+/// gRPC's message limit on the client: a batch of this size and the few bytes around its tensors.
 inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;
 
 std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size);

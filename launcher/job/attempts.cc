@@ -16,15 +16,15 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
-constexpr double kLeastSeconds = 0.001;  // Not 0, which means no limit.
+constexpr double kLeastSeconds = 0.001;  // Not 0, because 0 means no limit.
 
-/// Returns whether a restart may help: a host or process that died may come back, and an unreachable host can be left
-/// out. A first attempt that could not reach its hosts never ran, and is not repeated.
+/// Returns whether a restart may help. A host or process that died may come back, and an unreachable host can be left
+/// out. But a first attempt that could not reach its hosts never ran, so it is not repeated.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
   return end.may_pass && (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
 
-/// Pauses, and returns the signal that ended the pause early; 0: none.
+/// Pauses. Returns the signal that ended the pause early, or 0 if none did.
 int pause(double seconds) {
   sigset_t ends{};
   sigemptyset(&ends);
@@ -60,7 +60,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
   }
   Options attempt = options;
   Placement where = placement;
-  OutputFolder folder;  // Stays locked during pauses.
+  OutputFolder folder;  // It stays locked during pauses.
   bool has_checkpoint = false;
   std::vector<std::string> lost;
   for (std::uint32_t restarts = 0;; ++restarts) {
@@ -69,7 +69,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       Job job(attempt, where, console, folder, launched_at, restarts);
       end = job.run();
     }
-    std::signal(SIGUSR1, SIG_IGN);  // Between attempts, no job can take a checkpoint.
+    std::signal(SIGUSR1, SIG_IGN);  // Between attempts, there is no job that could take a checkpoint.
     if (restarts == options.restarts.count_max || !may_go_on(end, restarts)) {
       return end;
     }
@@ -87,7 +87,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has a checkpoint of its own, it restarts as the user requested, and overwrites its own leftovers.
+    // Until the job has stored a checkpoint, it restarts as it first started, and overwrites what it has left behind.
     has_checkpoint = has_checkpoint || end.has_checkpoint;
     if (has_checkpoint) {
       attempt.checkpoints.resume = "auto";

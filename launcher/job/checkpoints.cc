@@ -23,7 +23,7 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// Returns the checkpoints that `--resume DIR` may mean, in the order to try: DIR and earlier ones, or those in DIR.
+/// Returns the checkpoints that `--resume DIR` may mean, in the order to try: DIR and those before it, or those in DIR.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
@@ -50,8 +50,8 @@ double age_of(const Checkpoint& checkpoint) {
   return error ? 0 : std::max(0.0, age.count());
 }
 
-constexpr double kNoticeSeconds = 2;  // Time for a request to reach every replica.
-constexpr double kLateSeconds = 5;    // A request that takes longer arrives too late.
+constexpr double kNoticeSeconds = 2;  // The time that a request gets to reach every replica.
+constexpr double kLateSeconds = 5;    // After this time, a request is taken to have arrived too late.
 
 }  // namespace
 
@@ -141,7 +141,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     if (read) {
       return std::move(*read);
     }
-    // A checkpoint that cannot be read now may be intact, so it keeps its name.
+    // A checkpoint that cannot be read at the moment may be intact, so it keeps its name.
     const bool is_damaged = read.error().code == ErrorCode::kData;
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
     console_.say(fmt::format("note: this checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
@@ -217,7 +217,7 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Tells the user that checkpoints come too often: until its copy of the state is stored, a replica takes no other.
+/// Tells the user if checkpoints are too frequent: a replica takes none until its copy of the state is stored.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
@@ -235,7 +235,7 @@ std::string JobCheckpoints::summary() const {
                            options_.checkpoints.dir, grouped(last_.step), mebibytes_text(last_.bytes), last_.seconds);
 }
 
-/// Estimates the number of steps from the speed since the first step.
+/// Estimates the number of steps in `seconds` from the speed since the first step.
 double CheckpointRequests::steps_in(double seconds, std::uint64_t step, double now) {
   if (!first_) {
     first_ = Mark{step, now};

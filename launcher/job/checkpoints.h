@@ -16,32 +16,32 @@
 
 namespace poprun::launcher {
 
-/// Decides when replicas are asked for a checkpoint besides those that they take every few steps: at intervals of time,
-/// and when the user requests one. Only one request is open at a time. A pure policy: times are seconds of one clock.
+/// Decides when replicas are asked for a checkpoint in addition to those that they take every few steps: at intervals
+/// of time, and when the user requests one. Only one request is open at a time. All times are seconds of one clock.
 class CheckpointRequests {
  public:
-  /// `every_seconds` is the time between two checkpoints; 0: only those that the user requests.
+  /// `every_seconds` is the time between two checkpoints. If it is 0, there are only those that the user requests.
   explicit CheckpointRequests(double every_seconds) : every_seconds_(every_seconds) {}
 
   void wish() { wished_ = true; }
 
-  /// Returns the step after which all replicas shall take a checkpoint, if one is due and not requested yet. Call often
-  /// while the job trains. The step is a few steps ahead, to reach every replica in time; if a replica learns of it too
-  /// late, so that its part is missing, the request is repeated. `step`, of `steps` in all, is the highest that any
-  /// replica has completed at `now`. `begun` is the step of the checkpoint whose parts have all begun to arrive; 0:
-  /// none.
+  /// Returns the step after which all replicas shall take a checkpoint, if one is due and has not been requested yet.
+  /// Call this often while the job trains. The step lies a few steps ahead, so that every replica learns of it in time.
+  /// If a replica learns of it too late and its part is missing, the request is repeated. `step` is the highest of the
+  /// `steps` steps that any replica has completed at `now`. `begun` is the step of the last checkpoint of which every
+  /// part has begun to arrive, or 0.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
-  /// Records that the checkpoint after `step` was stored or failed. Returns whether this answers a request.
+  /// Records that the checkpoint after `step` was stored or has failed. Returns whether this answers the open request.
   bool came(std::uint64_t step);
 
  private:
   [[nodiscard]] double steps_in(double seconds, std::uint64_t step, double now);
 
   struct Request {
-    std::uint64_t first_step = 0;  ///< Any checkpoint from this step on will do.
-    std::uint64_t last_step = 0;   ///< The step requested last.
-    double asked_at = 0;           ///< When it was requested.
+    std::uint64_t first_step = 0;  ///< Any checkpoint from this step on answers the request.
+    std::uint64_t last_step = 0;   ///< The step that was requested last.
+    double asked_at = 0;           ///< When that step was requested.
   };
   struct Mark {
     std::uint64_t step = 0;
@@ -55,30 +55,30 @@ class CheckpointRequests {
   std::optional<Mark> first_;       ///< The first step seen, to estimate the speed.
 };
 
-/// Manages the checkpoints of one job: which one it resumes from, when the next one is due, and whether each was
-/// stored. Belongs to the loop's thread; its writer belongs to the thread that waits for the disk.
+/// Manages the checkpoints of one job: which one the job resumes from, when the next one is due, and whether each was
+/// stored. This class belongs to the loop's thread, and its writer to the thread that waits for the disk.
 class JobCheckpoints {
  public:
   /// All references must outlive this.
   JobCheckpoints(asio::io_context& loop, const Options& options, Console& console);
 
-  /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of its model's file, if it has one.
-  /// Errors: kUsage if there is none, it belongs to a different job, or the folder contains checkpoints of an earlier
-  /// job; kData if all existing checkpoints are damaged.
+  /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of the model's ONNX file, if there is
+  /// one. Errors: kUsage if there is no checkpoint, if it belongs to a different job, or if the folder contains
+  /// checkpoints of an earlier job; kData if all checkpoints are damaged.
   Status find(const std::string& onnx_sha256);
 
-  /// Locks the folder, if checkpoints were requested. Errors: those of CheckpointWriter.
+  /// Locks the folder if checkpoints were requested. Errors: those of CheckpointWriter.
   Status take_folder();
 
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
-  /// Returns whether this job itself wrote the contents of its folders, before an interruption.
+  /// Returns whether the contents of the job's folders were written by this same job before an interruption.
   [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] std::uint64_t resumed_step() const { return resumed_ ? resumed_->manifest.host().step() : 0; }
   [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
-  /// Record the job's data and the numerics of its instances, which every checkpoint states. Call each function once.
-  /// Errors: kData, kHostResources if the data or the numerics differ from those of the resumed checkpoint.
+  /// These record the job's data and the numerics of its instances, which every checkpoint states. Call each once.
+  /// Errors: kData if the data, kHostResources if the numerics, differ from those of the resumed checkpoint.
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 
@@ -87,12 +87,12 @@ class JobCheckpoints {
   /// Forwards to CheckpointRequests::due.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, double now);
 
-  /// Returns the step of the last checkpoint, whether stored by this job or resumed from; 0: none.
+  /// Returns the step of the last checkpoint that this job stored or resumed from, or 0 if there is none.
   [[nodiscard]] std::uint64_t last_step() const { return last_step_; }
-  /// Returns when the last checkpoint was stored, in seconds of the loop's clock.
+  /// Returns the time at which the last checkpoint was stored, in seconds of the loop's clock.
   [[nodiscard]] double last_at() const { return last_at_; }
 
-  /// Returns "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s"; empty while there is none.
+  /// Returns "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s", or "" before the first checkpoint.
   [[nodiscard]] std::string summary() const;
 
  private:
@@ -115,7 +115,7 @@ class JobCheckpoints {
   bool has_data_ = false;
 
   CheckpointRequests requests_;
-  std::uint64_t step_ = 0;  ///< The highest completed step of any replica, as far as is known.
+  std::uint64_t step_ = 0;  ///< The highest step that any replica is known to have completed.
   bool slowness_told_ = false;
   std::uint64_t stored_ = 0;
   CheckpointWriter::Stored last_;

@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Returns the port in `poprun-emu-hostio listening on HOST:PORT`; 0 for any other line.
+/// Returns the port in `poprun-emu-hostio listening on HOST:PORT`, or 0 for any other line.
 int listening_port(std::string_view line) {
   int port = 0;
   const std::size_t colon = line.rfind(':');
@@ -24,14 +24,14 @@ int listening_port(std::string_view line) {
   return port;
 }
 
-/// Strips the tag from a data server's line: `[poprun-emu-hostio] E message`.
+/// Strips the tag from a data server's line, such as `[poprun-emu-hostio] E message`.
 std::string_view untagged(std::string_view line) {
   const std::size_t close = line.find("] ");
   return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size() ? line.substr(close + 4)
                                                                                               : line;
 }
 
-/// Returns the error with which a data server ended, as far as its exit code shows it.
+/// Returns the kind of error with which a data server ended, as far as its exit code shows it.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
                                 ErrorCode::kOutOfMemory};

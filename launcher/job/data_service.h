@@ -24,25 +24,25 @@ namespace poprun::launcher {
 struct ServedDataset {
   std::string address;  ///< host:port of the data server.
   proto::Dataset dataset;
-  bool tls = false;  ///< The server uses TLS, as is required beyond loopback.
+  bool tls = false;  ///< Whether the server uses TLS, as it must beyond loopback.
 };
 
-/// The data server of a job, started here or provided by the user, from which the job learns what its dataset contains.
-/// Belongs to the loop's thread.
+/// The data server of a job, which either is started here or belongs to the user. The job asks it what the dataset
+/// contains. This class belongs to the loop's thread.
 class DataService {
  public:
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
-    /// Host name or address at which this machine is reached; our own server listens there, or at listening_address.
-    /// This address decides whether the server uses TLS, since the machine's name may resolve to loopback here.
+    /// The host name or address at which others reach this machine. Our own server listens at its listening_address.
+    /// That address decides whether the server uses TLS, since the machine's own name may resolve to loopback here.
     std::string own_address;
     Security security;
-    bool only_describe = false;  ///< Only the description is needed; nobody will read the data.
+    bool only_describe = false;  ///< Whether only the description is needed, so that nobody will read the data.
   };
   struct Events {
-    /// Called once. Errors: those of DatasetQuery; if our server ends before it answers, the reason that it gave.
+    /// Called once. Errors: those of DatasetQuery. If our server ends without an answer, the reason is the one it gave.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
-    /// Called if our server ends after `on_dataset`. `status` is that of waitpid.
+    /// Called if our server ends after `on_dataset`. `status` is the one from waitpid.
     std::function<void(int status)> on_end;
   };
 
@@ -50,20 +50,20 @@ class DataService {
   DataService(asio::io_context& loop, Supervisor& supervisor, Console& console, const Options& options, Setup setup,
               Events events);
 
-  /// Starts a server, unless the options name one, and queries it.
+  /// Starts a server, unless the options name one, and asks it for the dataset.
   Status start();
 
-  /// Cancels the query; `on_dataset` will not be called any more.
+  /// Cancels the query. `on_dataset` is not called after this.
   void forget() { query_.reset(); }
 
   /// Returns the command that restarts our server at its address, without the token.
   [[nodiscard]] std::string restart_command() const;
 
  private:
-  /// `leaves_loopback`: whether other hosts reach the server, which then uses TLS.
+  /// If `leaves_loopback`, other hosts reach the server, which then uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
-  /// Prints the server's progress, soon after the start and then once a minute.
+  /// Prints the server's progress soon after the start, and then once a minute.
   void tell(const proto::Loading& loading);
   void on_stdout(std::string_view line);
   void on_stderr(std::string_view line);

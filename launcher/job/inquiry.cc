@@ -42,7 +42,7 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
   std::string output;
   std::vector<std::string> errors;  // Printed after what `take` prints.
   bool complained = false;
-  // Prints the first line as an error, and further lines, which are its table, unchanged.
+  // This prints the first line as an error. Further lines are a table that belongs to it, and are printed unchanged.
   const auto complain = [&](std::string_view line) {
     std::exchange(complained, true) ? console.err(line) : console.say(line);
   };

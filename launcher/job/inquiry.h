@@ -12,11 +12,11 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 
-/// Questions about models. The launcher itself knows no models: poprun-emu-replica (see replica/answers/inquiry.h) or a
-/// tool answers, as a plain child process without mpirun.
+/// Questions about models. The launcher itself knows no models, so poprun-emu-replica (see replica/answers/inquiry.h)
+/// or a tool answers them. It runs as a plain child process, without mpirun.
 namespace poprun::launcher {
 
-/// The files, if any, that a model starts from. Replicas read no files: the launcher sends them what they need.
+/// Contents of the files, if any, that a model starts from. The launcher sends them to replicas, which read no files.
 struct ModelInputs {
   std::vector<Tensor> initial_weights;
   OnnxFile onnx;
@@ -27,14 +27,14 @@ Result<ModelInputs> read_inputs(const proto::ModelConfig& model);
 
 using TakeOutput = std::function<void(const std::string& output)>;
 
-/// Runs a program from our own folder, by its name and arguments, with `input` on its stdin. Its stdout is printed as
-/// it arrives or, with `take`, passed to it at the end; then its stderr is printed as an error of the launcher. Returns
-/// the exit code for the shell; a signal ends the program with 128 + the signal's number.
+/// Runs a program from our own folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
+/// printed as it arrives or, if `take` is given, passed to `take` at the end. After that, its stderr is printed as an
+/// error of the launcher. Returns the program's exit code, or 128 + the number of the signal that ended it.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,
         const TakeOutput& take = nullptr);
 
 /// Asks poprun-emu-replica, whose answer is an `Answer` of proto/answers.proto. Prints show(answer), then the replica's
-/// error, if any: the answer then holds what was found before it. Returns the exit code.
+/// error, if any. After an error, the answer contains what was found before it. Returns the exit code.
 template <typename Answer, typename Show>
 int ask_replica(const char* option, const std::string& input, Console& console, Show show) {
   bool is_whole = true;

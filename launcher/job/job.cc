@@ -126,7 +126,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
   Status taken = record_.take(item, shows, monotonic_seconds());
   if (!taken) {
-    end_.may_pass = end_.may_pass && !shows;  // The item could not be written later either.
+    end_.may_pass = end_.may_pass && !shows;  // A restarted job could not write the item either.
     give_error(taken.error());
   } else if (item.has_dumped()) {
     deadlines_.dump_came(monotonic_seconds());
@@ -177,7 +177,7 @@ Deadlines::Facts Job::facts() const {
           .oldest_heartbeat = silence_counts ? state_.oldest_heartbeat() : std::nullopt};
 }
 
-/// Excuses heartbeats that are late only because the launcher was suspended.
+/// Excuses missing heartbeats if the launcher was suspended and could not receive them.
 void Job::notice_own_silence(double now) {
   const Deadlines::Slept slept = deadlines_.woke(now);
   if (slept.excuses_silence) {
@@ -206,7 +206,7 @@ void Job::update(double now) {
   if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
     console_.say(*news);
   }
-  // mpirun's messages about a failure may arrive before any other sign of it, so they wait for the root cause.
+  // mpirun's messages about a failure may arrive before any other sign of it. They wait until the root cause is known.
   if (deadlines_.shows_mpirun_lines(now)) {
     record_.mpirun_output().release_mpirun_lines();
   }
@@ -219,7 +219,7 @@ void Job::do_what_is_due(double now) {
     case Deadlines::Due::kVerdict:
       return decide();
     case Deadlines::Due::kSilence:
-      // The heartbeats of one host's instances stop together, but not at the same moment.
+      // If a host dies, its instances fall silent together, but their last heartbeats were sent at different times.
       return give_verdict(silence_verdict(state_, state_.silent(now, options_.timeouts.heartbeat_seconds / 2), now));
     case Deadlines::Due::kAbsence:
       state_.end_joining();

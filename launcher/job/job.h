@@ -38,33 +38,33 @@ namespace poprun::launcher {
 
 struct JobEnd {
   int exit_code = 0;
-  std::optional<proto::Profile> profile = {};  ///< Set if the job is complete.
-  bool may_pass = false;                       ///< The failure may be transient: a restart may help.
-  bool has_checkpoint = false;                 ///< The job stored a checkpoint of its own.
+  std::optional<proto::Profile> profile = {};  ///< Set only if the job is complete.
+  bool may_pass = false;                       ///< Whether the failure may be transient, so that a restart may help.
+  bool has_checkpoint = false;                 ///< Whether the job stored a checkpoint of its own.
   std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
-/// Runs one job, from the check of its outputs to its exit code. The loop's single thread owns the whole state; gRPC,
+/// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,
 /// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h draws
-/// the phases of a job and says which event counts in which of them: every handler first asks `react`. The rest of the
-/// class is in job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals, and the wait
-/// for files, processes and disk) and job_metrics.cc.
+/// the phases of a job and says which events count in each of them; every handler first asks `react`. Besides job.cc,
+/// the class is in job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals, and the
+/// wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt; `restarts` counts the
-  /// attempts before it; `folder` refers to the parts of the output folder that those attempts locked and that this
-  /// attempt locks, too. All references must outlive this.
+  /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt. `restarts` is the number of
+  /// earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All references must
+  /// outlive this.
   Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
       std::uint32_t restarts);
 
-  /// Runs the job and returns how it ended, with the exit code of poprun-emu. All messages have been printed by then.
+  /// Runs the job and returns how it ended, with the exit code of poprun-emu. All messages have then been printed.
   JobEnd run();
 
  private:
-  /// Returns what to do about `event`, and enters the phase that follows.
+  /// Returns what to do about `event`, and enters the phase to which it leads.
   Reaction react(JobEvent event);
 
-  // The start. Returns an error if something went wrong before any replica ran.
+  // The start. An error means that something went wrong before any replica ran.
   Status prepare();
   void on_dataset(const Result<ServedDataset>& served);
 
@@ -110,7 +110,7 @@ class Job final : private CoordinatorEvents {
 
   // For monitoring.
   Status start_metrics();
-  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Leaves out start_time_seconds.
+  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Does not set start_time_seconds.
 
   const Options& options_;
   const Placement& placement_;
@@ -137,15 +137,15 @@ class Job final : private CoordinatorEvents {
 
   Phase phase_ = Phase::kRunning;
   int signal_ = 0;                   ///< The first signal that asked the job to end.
-  JobEnd end_ = {.may_pass = true};  ///< What is known of the end so far.
+  JobEnd end_ = {.may_pass = true};  ///< What is known about the end so far.
 };
 
-/// Runs the job and, with --restarts, again from its last checkpoint if the failure may be transient: on the remaining
-/// hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the command's start.
+/// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, on the
+/// remaining hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the start.
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
 
-/// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. Without
-/// test data nothing is evaluated. Training resumes from the checkpoint `resumed`, if set.
+/// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. If
+/// there is no test data, nothing is evaluated. If `resumed` is set, training resumes from this checkpoint.
 proto::JoinReply join_reply(const Options& options, const Placement& placement, const ServedDataset& served,
                             const std::optional<Checkpoint>& resumed);
 

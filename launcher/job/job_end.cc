@@ -1,4 +1,4 @@
-// The end of a job: requests to stop, and the wait for files, processes and disk; job.cc has the rest of the class.
+// The end of a job: requests to stop, and the wait for files, processes and disk. Class Job begins in job.cc.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -36,7 +36,7 @@ void Job::on_signal(int number) {
     }
     return;
   }
-  // A closing terminal sends one SIGHUP, and its shell another.
+  // When a terminal closes, it sends one SIGHUP, and its shell sends another.
   const bool repeats = number == SIGHUP && signal_ == SIGHUP;
   if (repeats) {
     return;
@@ -56,14 +56,14 @@ void Job::on_signal(int number) {
     stop(128 + number);
   } else if (reaction == Reaction::kEndComplete) {
     stop(code_of_results());
-  } else if (reaction == Reaction::kKill) {  // mpirun gets the time that it needs to clean up, but only once.
+  } else if (reaction == Reaction::kKill) {  // mpirun gets the time that it needs to clean up only once.
     processes_.kill();
   } else if (reaction == Reaction::kLeave) {
     end_without_disk();
   }
 }
 
-/// Stops the job at its next micro-batch, or batch of an evaluation, and saves.
+/// Stops the job at its next micro-batch or, in an evaluation, at the next batch, and saves the results.
 void Job::drain() {
   deadlines_.draining(monotonic_seconds());
   const bool trained = record_.steps() == record_.total_steps();
@@ -103,8 +103,8 @@ void Job::end_at_timeout(double now) {
   give_verdict(timeout_verdict(state_, options_.timeouts.job_seconds, record_.how_far(state_), now));
 }
 
-/// Returns the exit code for a check's result or, if a signal cut the job short, the code for this signal, so that a
-/// script can tell; else 0. Requires: the results are complete.
+/// Returns the exit code for the result of a check. For any other job, returns the code of the signal that cut it
+/// short, so that a script can tell, or 0 if none did. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());
@@ -132,7 +132,7 @@ void Job::look_after_results(double now) {
   }
 }
 
-/// Gives up on the results. Only complete files have their final names.
+/// Gives up on the results. Files that are incomplete do not have their final names.
 void Job::give_results_up(const Error& error, std::string_view after) {
   end_.may_pass = false;
   console_.say(fmt::format("{}{}; the job ends without it", error.message, after));
@@ -144,7 +144,7 @@ void Job::stop(int exit_code) {
   end_.exit_code = exit_code;
   deadlines_.stopping(monotonic_seconds());
   if (coordinator_ != nullptr) {
-    coordinator_->close();  // mpirun may still start replicas that it was about to start.
+    coordinator_->close();  // mpirun may still start some replicas, which must not join.
   }
   processes_.terminate();
 }
@@ -163,7 +163,7 @@ void Job::finish() {
   }
 }
 
-/// Waits for a checkpoint that may still be being written to a slow or hanging disk: the write cannot be cancelled.
+/// Waits for the disk if a checkpoint is still being written. The disk may hang, and a write cannot be cancelled.
 void Job::wait_for_disk(std::chrono::seconds patience) {
   end_timer_.expires_after(patience);
   end_timer_.async_wait([this](const asio::error_code& error) {

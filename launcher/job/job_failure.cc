@@ -1,4 +1,4 @@
-// Signs of trouble in a job, and the verdict on it; job.cc has the rest of the class.
+// Signs of trouble in a job, and the verdict on them. Class Job begins in job.cc.
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-// Time for a host to answer even if a packet is lost: the retransmission follows after 1 s.
+// The time that a host gets to answer. It allows for one lost packet, which is retransmitted after 1 s.
 constexpr std::chrono::seconds kAnswerPatience{2};
 
 }  // namespace
@@ -78,7 +78,7 @@ void Job::on_data_server_exit(int status) {
                            exit_text(status), options_.hostio.timeout_seconds, processes_.restart_command()));
 }
 
-/// Records trouble, and waits a little for messages that explain it.
+/// Records a sign of trouble, and waits a little for messages that explain it.
 void Job::trouble(Deadlines::Trouble kind) {
   if (react(JobEvent::kTrouble) == Reaction::kIgnore) {
     return;
@@ -100,7 +100,7 @@ void Job::decide() {
   }
 }
 
-/// Before the verdict, probes the hosts whose daemon did not start.
+/// Probes the hosts whose daemon did not start, and then gives the verdict.
 void Job::explain_mpirun(int status) {
   if (react(JobEvent::kMpirunGaveUp) == Reaction::kIgnore) {
     return;
@@ -125,7 +125,7 @@ void Job::give_verdict(const Verdict& verdict) {
     return;
   }
   const double now = monotonic_seconds();
-  if (reaction == Reaction::kSaveAlone) {  // The job is complete, whatever broke later.
+  if (reaction == Reaction::kSaveAlone) {  // The job is complete, whatever has failed since.
     console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
     return look_after_results(now);
   }

@@ -1,4 +1,4 @@
-// The metrics of a job for a monitoring system (--metrics-port); job.cc has the rest of the class.
+// The metrics of a job for a monitoring system (--metrics-port). Class Job begins in job.cc.
 #include <chrono>
 
 #include <fmt/format.h>
@@ -8,12 +8,12 @@
 namespace poprun::launcher {
 namespace {
 
-/// Converts the accuracy in a report, where -1 means that there is no accuracy.
+/// Converts an accuracy from a report, in which -1 means that there is none.
 std::optional<double> accuracy_of(double accuracy) {
   return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }
 
-/// `started`: all instances have joined and learned what to do.
+/// Returns the phase for the metrics. `started` says that all instances have joined and know what to do.
 JobPhase phase_told(Phase phase, bool started, const JobRecord& record) {
   switch (phase) {
     case Phase::kEnding:
@@ -66,7 +66,7 @@ Status Job::start_metrics() {
     return {};
   }
   const std::string address = options_.metrics.address.empty() ? processes_.listens_at() : options_.metrics.address;
-  // Computed once: a later change of the clock must not move the start.
+  // This is computed only once, since a later change of the clock must not move the start.
   const double launched = seconds_since_1970() - (monotonic_seconds() - launched_at_);
   const auto page = [this, launched] {
     JobMetrics told = metrics(monotonic_seconds());

@@ -1,4 +1,4 @@
-// The start of a job, and what instances learn as they join; job.cc has the rest of the class.
+// The start of a job, and what instances are told when they join. Class Job begins in job.cc.
 #include <cstdint>
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Before anything is started, refuses a model that no replica could read. Returns 0, or the exit code once the reason
-/// is printed. Costs the start of one process.
+/// Refuses a model that no replica could read, before the job starts anything else. This takes the start of one
+/// process. Returns 0 or, after printing the reason, the exit code.
 int check_model(const Options& options, const OnnxFile& onnx, Console& console) {
   if (onnx.bytes.empty()) {
     return 0;

@@ -19,7 +19,7 @@
 
 namespace poprun::launcher {
 
-/// The processes of a job on this machine: mpirun, and usually the data server. Belongs to the loop's thread.
+/// The processes of a job on this machine: mpirun and usually the data server. This class belongs to the loop's thread.
 class JobProcesses {
  public:
   struct Events {
@@ -27,23 +27,23 @@ class JobProcesses {
     std::function<void(int status)> on_mpirun_exit;
     /// Called once. Errors: those of DataService.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
-    std::function<void(int status)> on_data_server_exit;  ///< Only after `on_dataset`.
+    std::function<void(int status)> on_data_server_exit;  ///< Called only after `on_dataset`.
   };
 
   /// All references must outlive this.
   JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement, Console& console,
                const Security& security, Events events);
 
-  /// Removes what dead jobs left on this machine, and checks that it has what the job needs. Errors: those of
-  /// find_programs, check_room_for_mpi_session and JobFolder::make.
+  /// Removes what dead jobs left behind on this machine, and checks that the machine has what the job needs. Errors:
+  /// those of find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
-  /// Starts both processes: usually, the dataset is known before mpirun's ranks ask for it. Requires: `check` passed.
-  /// Errors: those of Child::start.
+  /// Starts both processes at the same time. Usually, the dataset is known before mpirun's ranks ask for it. Requires:
+  /// `check` has succeeded. Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Checks that this mpirun is a version that we can use. Called only after mpirun has failed to start anything, since
-  /// the check costs the start of a program. Errors: those of check_mpirun_program.
+  /// Checks that this mpirun has a version that we can use. Since the check has to start a program, it is made only
+  /// after mpirun has failed to start anything. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
   [[nodiscard]] const std::string& own_address() const { return own_address_; }
@@ -52,7 +52,7 @@ class JobProcesses {
   /// Returns whether other hosts reach these services, which then use TLS.
   [[nodiscard]] bool services_leave_loopback() const { return leaves_loopback(listens_at() + ":"); }
 
-  /// Called once a replica has joined: mpirun then has its session, and the job's folder records what to remove.
+  /// Call this when a replica has joined. mpirun then has its session, and the job's folder records what to remove.
   void replicas_run() { folder_->learn(); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
@@ -75,19 +75,19 @@ class JobProcesses {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
-  const Security& security_;  ///< Final when `start` is called.
+  const Security& security_;  ///< It is final when `start` is called.
   std::string own_address_;
   Events events_;
-  collectives::SessionPlace place_;               ///< Session folder on this machine.
+  collectives::SessionPlace place_;               ///< Place of the session folder on this machine.
   std::optional<collectives::JobFolder> folder_;  ///< Set by `check`.
   Supervisor supervisor_;
   Programs programs_;
   std::optional<DataService> data_;  ///< Set by `start`.
 };
 
-/// Finds out which of `hosts` are down or cut off: the ssh port neither accepts nor refuses a connection within
-/// `patience`, or the name has no IPv4 address. Connects to all hosts at the same time. `loop` calls `then` once: when
-/// all have answered, or after `patience`.
+/// Finds out which of `hosts` are down or cut off. These are the hosts whose ssh port neither accepts nor refuses a
+/// connection within `patience`, and those whose name has no IPv4 address. All hosts are tried at the same time. `loop`
+/// calls `then` once, as soon as all hosts have answered or `patience` is over.
 void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts, std::chrono::milliseconds patience,
                        std::function<void(std::vector<std::string> silent)> then);
 

@@ -26,7 +26,7 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
 
 Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart) {
   const bool leaves_results_alone = options_.config.has_check();
-  // The leftovers of an attempt that never reached its first checkpoint are not results.
+  // What is left of an attempt that never reached its first checkpoint does not count as results.
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
   POPRUN_ASSIGN(folder_,
                 OutputFolder::take(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
@@ -56,7 +56,7 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   return {};
 }
 
-/// Replica 0 stands for all: the others stop with it, and it saves the results.
+/// Replica 0 stands for all replicas, because the others stop when it does, and because it saves the results.
 std::string JobRecord::awaited(const JobState& state, double now) const {
   if (results_.reported()) {
     return "writing the results";
@@ -99,7 +99,7 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
 }
 
 void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) {
-  // Mentions the log only if it contains more than its own first line.
+  // The message names the log only if the log contains more than its first line, which the launcher wrote.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
   console_.say(has_lines ? fmt::format("{}; last lines in {}", verdict.first_line,
                                        logs_.path(*verdict.instance * placement_.replicas_per_instance()))

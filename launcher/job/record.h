@@ -19,16 +19,15 @@
 namespace poprun::launcher {
 
 /// Everything that a job shows and leaves behind: its lines on the screen, the logs of its replicas, its results, and
-/// the reason for its failure. Belongs to the loop's thread.
+/// the reason for its failure. This class belongs to the loop's thread.
 class JobRecord {
  public:
-  /// `folder` refers to the parts of the output folder that earlier attempts locked and that this attempt locks, too.
-  /// All references must outlive this.
+  /// `folder` holds the lock on the output folder from one attempt to the next. All references must outlive this.
   JobRecord(const Options& options, const Placement& placement, Console& console, OutputFolder& folder);
 
   /// Locks the output folder for this job, which resumes from `resumed` or starts from the beginning. `goes_on` says
-  /// that the job itself wrote the contents before an interruption. In that case and after a restart, the logs and
-  /// traces of the earlier attempt are set aside. Errors: those of OutputFolder::take.
+  /// that this same job wrote the folder's contents before an interruption. In that case, and after a restart, the
+  /// earlier logs and traces are set aside. Errors: those of OutputFolder::take.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Begins a log for every replica of the instance. The first line of each log says where the replica runs.
@@ -38,32 +37,32 @@ class JobRecord {
   Status take(const proto::ReportItem& item, bool shows, double now);
   Status finish_report() { return results_.finish(); }
   [[nodiscard]] const JobResults& results() const { return results_; }
-  /// Returns whether dumps may come: a replica is at most one step ahead of replica 0, whose metrics may be in transit.
+  /// Returns whether dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
 
-  /// Receives mpirun's lines; holds some of them back until it is clear whether something failed.
+  /// Returns the receiver of mpirun's lines. It holds some of them back until it is clear whether something has failed.
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path(traces_of(options_.config).logs); }
 
-  /// Returns what a job that was asked to stop waits for.
+  /// Returns what the job waits for after it was asked to stop.
   [[nodiscard]] std::string awaited(const JobState& state, double now) const;
-  /// Shows what the job waits for, at intervals.
+  /// Shows, at intervals, what such a job waits for.
   void tell_stopping(const JobState& state, double now) { display_.stopping(awaited(state, now), now); }
-  /// Returns the job's progress so far, as a clause that follows "it".
+  /// Returns the progress of the job so far, as a clause whose subject is "it".
   [[nodiscard]] std::string how_far(const JobState& state) const;
 
-  /// Brings the screen and the files up to date. If the disk accepts no data, reports this and retries.
+  /// Brings the screen and the files up to date. If the disk accepts no data, this tells the user and tries again.
   void refresh(double now);
 
   [[nodiscard]] const Progress& progress() const { return display_.progress(); }
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 
-  /// Prints why the job failed and, if the job ever began, writes failure.txt. Nothing is written for a usage error.
+  /// Prints why the job failed and, if the job ever began, writes failure.txt. After a usage error, no file is written.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
-  /// Settles all files once nothing more will arrive, and prints the summary of a complete job, or of a check as far as
-  /// it got. `ended_early`: the job was asked to end. `checkpoints`: the checkpoints' line of the summary.
+  /// Completes all files when nothing more will arrive. Prints the summary of a complete job, or of a check as far as
+  /// it got. `ended_early` says that the job was asked to end. `checkpoints` is the summary's line about checkpoints.
   void close(bool ended_early, const std::string& checkpoints);
 
  private:

@@ -29,8 +29,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Returns the description of a job's dataset from the user's data server or from one that is started for this query.
-/// Blocks until the answer arrives. Errors: those of DataService.
+/// Returns the description of a job's dataset. It comes from the user's data server or from one that is started for
+/// this query. Blocks until the answer arrives. Errors: those of DataService.
 Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   POPRUN_ASSIGN(const Security security, job_security(options.hostio.tls_files, /*leaves_loopback=*/false));
   std::optional<Result<proto::Dataset>> answer;
@@ -55,8 +55,8 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   return *std::move(answer);
 }
 
-/// Returns what a replica needs to compile the job: configuration, dataset, and the contents of the model's files. The
-/// question asks for no output. Errors: those of dataset_of and read_inputs.
+/// Returns a question with what a replica needs to compile the job: configuration, dataset, and the contents of the
+/// model's files. It does not yet say which outputs are wanted. Errors: those of dataset_of and read_inputs.
 Result<proto::CompileQuestion> compile_question(const Options& options, Console& console) {
   proto::CompileQuestion job;
   *job.mutable_config() = options.config;
@@ -103,7 +103,7 @@ Result<proto::EstimateQuestion> estimate_question(const Options& options, Consol
   if (jobs.empty()) {
     jobs.push_back({"", options.config});
   }
-  std::map<std::string, proto::Dataset> datasets;  // By source.
+  std::map<std::string, proto::Dataset> datasets;  // The dataset of each source.
   for (const VariedJob& job : jobs) {
     proto::EstimatedJob& asked = *question.add_jobs();
     asked.set_value(job.value);
@@ -137,7 +137,7 @@ Result<proto::ProfileQuestion> profile_question(const Options& options, Console&
   return question;
 }
 
-/// Returns the job as it runs for its profile: a few steps, without dumps.
+/// Returns the options with which the job runs for its profile: for a few steps, without dumps.
 Options few_steps_of(const Options& options) {
   const std::uint32_t steps = std::get<ProfileRequest>(options.request).steps;
   Options few = options;
@@ -156,7 +156,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
   *profile.mutable_outcome() = run.outcome();
 }
 
-/// Writes the profile in place of an earlier run's results, unless a run of this job has already removed them.
+/// Writes the profile. If no run of this job has removed the results of an earlier run, removes them first.
 Status write(const proto::Profile& profile, const Options& options) {
   POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output.dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {
@@ -165,7 +165,7 @@ Status write(const proto::Profile& profile, const Options& options) {
   return write_profile(options.output.dir, profile);
 }
 
-/// Asks the replica's program, unless `question` is an error. Returns the exit code.
+/// Asks the replica's program or, if `question` is an error, prints the error. Returns the exit code.
 template <typename Answer, typename Question, typename Show>
 int ask_about(const char* option, const Result<Question>& question, Console& console, Show show) {
   return question ? ask_replica<Answer>(option, question->SerializeAsString(), console, show)
@@ -221,7 +221,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (!question) {
     return console.say(question.error());
   }
-  // This is only a check: the job later locks the folder itself.
+  // This lock is only a check. The job itself locks the folder later.
   if (const auto folder = OutputFolder::take(options.output.dir, options.output.overwrite); !folder) {
     return console.say(folder.error());
   }

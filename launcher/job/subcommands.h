@@ -7,26 +7,26 @@
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 
-/// The subcommands and options that do something other than run a job, or something before the job runs.
+/// The subcommands and options that do something other than run a job, or do something before the job runs.
 namespace poprun::launcher {
 
-/// Runs --list-models: prints the built-in models, which the replica's program knows. Returns the exit code.
+/// Runs --list-models, which prints the built-in models. The replica's program lists them. Returns the exit code.
 int list_models(Console& console);
 
-/// Runs `poprun-emu estimate`: asks a data server for a description of the data, and the replica's program how much
-/// memory the job, or each of the jobs that --vary derives from it, needs. Returns the exit code.
+/// Runs `poprun-emu estimate`. It asks a data server for a description of the data. Then it asks the replica's program
+/// how much memory is needed by the job or, with --vary, by each of the jobs derived from it. Returns the exit code.
 int estimate(const Options& options, Console& console);
 
-/// Runs --dry-run: prints what the job would do, in order, then asks the data server what the dataset contains,
-/// compiles the job, and prints a description of the Program. Starts no replica and creates no file. Returns 0, or the
-/// exit code with which the job would have failed in one of these steps.
+/// Runs --dry-run. It prints what the job would do, in order, asks the data server what the dataset contains, compiles
+/// the job, and prints a description of the Program. It starts no replica and creates no file. Returns 0 or, if one of
+/// these steps fails, the exit code with which the job would have failed.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
 using RunJob = std::function<JobEnd(const Options&)>;
 
-/// Runs `poprun-emu profile`: shows where the memory and the device time of a compiled job go. `run` executes its few
-/// steps. Returns the exit code: that of kOutOfMemory for a job that does not fit, once its profile is printed; that of
-/// the run, if it failed.
+/// Runs `poprun-emu profile`, which shows where the memory and the device time of a compiled job go. `run` executes its
+/// few steps. Returns the exit code. For a job that does not fit, this is the code of kOutOfMemory, after its profile
+/// has been printed. If the run failed, it is the code of the run.
 ///
 ///   data server   what is the data?        .
 ///   replica       --profile: the Profile   |-- screen, profile.pb, profile.json

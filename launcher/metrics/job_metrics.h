@@ -40,14 +40,14 @@ class Exposition {
 
 enum class JobPhase : std::uint8_t {
   kStarting,   ///< Instances are joining.
-  kCompiling,  ///< Until the first report of replica 0.
+  kCompiling,  ///< Replica 0 has not reported anything yet.
   kRunning,
   kSaving,    ///< Training is done; its results are being written.
   kDraining,  ///< The job was asked to end, and saves its state first.
   kStopping,  ///< The outcome is decided; the processes are ending.
 };
 
-/// The state of a job that a monitoring system reads, at one moment. A number that is not known yet, or that does not
+/// The state of a job at one moment, for a monitoring system to read. A number that is not known yet, or that does not
 /// apply to this kind of job, is left out of the page rather than shown as 0.
 struct JobMetrics {
   struct Evaluation {
@@ -74,13 +74,13 @@ struct JobMetrics {
   std::uint32_t instances_joined = 0;                ///< Instances that joined and are still connected.
   std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest last heartbeat.
 
-  std::optional<std::uint64_t> step = {};  ///< Steps completed; falls when the job resumes from a checkpoint.
+  std::optional<std::uint64_t> step = {};  ///< Steps completed; decreases if the job resumes from a checkpoint.
   std::optional<std::uint64_t> last_step = {};
   std::optional<std::uint32_t> epoch = {};  ///< Counted from 1.
   std::optional<double> loss = {};          ///< Loss of the last step.
   std::optional<double> accuracy = {};      ///< Accuracy of the last step; 0 to 1.
   std::optional<Evaluation> evaluation = {};
-  std::optional<std::uint64_t> items = {};  ///< Items written, in inference.
+  std::optional<std::uint64_t> items = {};  ///< Items whose outputs have been written, in inference.
   std::optional<double> samples_per_second = {};
   std::optional<SlowestReplica> slowest = {};
 

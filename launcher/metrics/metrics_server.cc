@@ -36,7 +36,7 @@ std::string_view reason_of(int status) {
   }
 }
 
-/// Returns whether `text` is a method as in RFC 9110, section 5.6.2, limited to the characters that methods use.
+/// Returns whether `text` is a token as in RFC 9110, section 5.6.2, limited to the characters that methods use.
 bool is_method(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -49,7 +49,7 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kBetweenFailedAccepts{100};
 
-/// Closes a socket in child processes, for which Asio leaves it open.
+/// Has a socket closed in child processes, where Asio would leave it open.
 void close_on_exec(int descriptor) {
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
@@ -117,7 +117,7 @@ HttpAnswer refusal(HttpRefusal status) {
   return {.status = status, .body = fmt::format("{}\n", reason_of(status))};
 }
 
-/// One request and its answer. Lives as long as one of its handlers waits, or the server refers to it.
+/// One request and its answer. It lives as long as one of its handlers waits or the server refers to it.
 ///
 ///   reading --whole head, or too much--> writing --> letting the client go first --> closed
 ///      '-------------------- the time is over, or the client is gone ------------------^
@@ -145,7 +145,7 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
   }
 
  private:
-  /// Reads into piece_; `then` gets the number of bytes if the connection is still open.
+  /// Reads into `piece_`. Then, if the connection is still open, calls `then` with the number of bytes.
   template <typename Then>
   void read_some(Then then) {
     socket_.async_read_some(asio::buffer(piece_),
@@ -195,8 +195,8 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
                       });
   }
 
-  /// Drops further bytes until the client closes or the time is over: closing with unread bytes would reset the
-  /// connection, and lose the answer.
+  /// Drops further bytes until the client closes the connection or the time is over. Closing it with unread bytes would
+  /// reset it, and the answer would be lost.
   void let_go() {
     read_some([](Connection& self, std::size_t /*bytes*/) { self.let_go(); });
   }

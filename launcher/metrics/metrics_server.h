@@ -16,12 +16,12 @@
 
 #include "replica/base/error.h"
 
-/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text only, and no text makes it crash.
+/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. It works on text only, and no text makes it crash.
 namespace poprun::launcher {
 
 struct HttpRequest {
   std::string path;         ///< Without the query.
-  bool wants_body = false;  ///< GET; false: HEAD.
+  bool wants_body = false;  ///< True for GET, false for HEAD.
 };
 
 /// Status code that refuses the request: 400, 405 or 505.
@@ -52,7 +52,7 @@ struct MetricsLimits {
 };
 
 /// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop is
-/// running. It requires no token and shows no secret; nothing that a client sends has a side effect. A connection
+/// running. It requires no token and shows no secret. Nothing that a client sends has a side effect. A connection
 /// serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
@@ -61,9 +61,9 @@ class MetricsServer {
 
   using Page = std::function<std::string()>;
 
-  /// Listens on `address`, an IPv4 or IPv6 address; `port` 0: any free port. `loop` must outlive this and not run after
-  /// this is destroyed. Child processes do not inherit its sockets. Errors: kUsage if `address` does not belong to this
-  /// machine, or only root may use `port`; kHostResources if the port is in use.
+  /// Listens on `address`, an IPv4 or IPv6 address. If `port` is 0, any free port is used. `loop` must outlive this
+  /// object, and must not run after its destruction. Child processes do not inherit its sockets. Errors: kUsage if
+  /// `address` does not belong to this machine, or if only root may use `port`; kHostResources if the port is in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
                                                       std::uint16_t port, Page metrics, Limits limits = kLimits);
 
@@ -71,7 +71,7 @@ class MetricsServer {
   MetricsServer& operator=(const MetricsServer&) = delete;
   ~MetricsServer();
 
-  /// Returns the address and port, as `127.0.0.1:9464`.
+  /// Returns the address and port in the form `127.0.0.1:9464`.
   [[nodiscard]] std::string host_port() const;
   [[nodiscard]] std::uint16_t port() const;
 
@@ -87,7 +87,7 @@ class MetricsServer {
   Page metrics_;
   Limits limits_;
   asio::ip::tcp::acceptor acceptor_;
-  asio::steady_timer pause_;                              ///< After a failed accept.
+  asio::steady_timer pause_;                              ///< Pause after a failed accept.
   std::vector<std::shared_ptr<Connection>> connections_;  ///< Oldest first; some may have ended.
 };
 

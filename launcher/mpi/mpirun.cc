@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 /// Returns whether mpirun should also distinguish hosts by their domains. It must not do so if the command contains
-/// only short names: it would not recognise its own host, whose name may have a domain.
+/// only short names, because it would then not recognise its own host, whose name may have a domain.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
@@ -29,9 +29,9 @@ bool keeps_domains(const Placement& placement) {
   return !only_short_names;
 }
 
-/// Returns settings of Open MPI, each used unless the user has set it. Without them, 16 ranks on 2 cores spin, a cut
-/// link hangs the job for eight minutes, and start-up probes networks that do not exist. The oob_* values mean: after 5
-/// s without traffic, send 3 probes 2 s apart.
+/// Returns settings of Open MPI. Each of them is used unless the user has set it. Without them, 16 ranks on 2 cores
+/// spin, a cut link hangs the job for eight minutes, and start-up probes networks that do not exist. With the oob_*
+/// values, Open MPI sends 3 probes, 2 s apart, after 5 s without traffic.
 std::vector<Variable> mpi_settings(const Options& options, const Placement& placement, bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
@@ -48,7 +48,7 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
-      // Signals are for the launcher (process_handle.h); if forwarded, replicas would get SIGUSR1 until they ignore it.
+      // Only the launcher handles signals (process_handle.h). Replicas do not ignore SIGUSR1 from the start.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},
@@ -81,7 +81,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
       {"POPDIST_REPLICA_INDEX_OFFSET", std::to_string(instance * local)},
       {"POPDIST_LOCAL_INSTANCE_INDEX", std::to_string(instance - first_on_host)},
       {"POPRUN_EMU_LOG_LEVEL", options.verbosity >= 2 ? "debug" : "info"},
-      // Part of the promise of bit-identical results: one thread per replica, whatever the user's environment says.
+      // The promise of bit-identical results requires one thread per replica, whatever the user's environment says.
       {"OMP_NUM_THREADS", "1"},
   };
   if (!options.hosts.cpu_isa.empty()) {
@@ -98,17 +98,18 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
 
 constexpr const char* kAgent = "poprun-emu-remote-shell";
 
-/// Two names of one parameter; mpirun reports the second as deprecated.
+/// Two names of the same parameter. mpirun reports the second one as deprecated.
 const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
 const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
-/// Returns the command of a Slurm step with one process on one host; the script adds the host.
+/// Returns the command of a Slurm step with one process on one host. remote_shell.sh adds the host.
 std::string srun_line(const std::string& job) {
   return fmt::format(
       "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none --export=ALL --nodelist", job);
 }
 
-/// Returns the command by which mpirun reaches other hosts: the user's setting, else srun in a Slurm job, else ssh.
+/// Returns the command by which mpirun reaches other hosts. It is the user's own if that is set. Otherwise, it is srun
+/// in a Slurm job, and ssh elsewhere.
 std::string remote_shell(const Options& options, const Placement& placement) {
   if (const auto users = mca_parameter(kRemoteShellParameters, options.mpirun.global_args)) {
     return *users;
@@ -125,7 +126,7 @@ std::vector<std::string> global_arguments(const Options& options, const Placemen
 }  // namespace
 
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances) {
-  // Measured with 4.1.4: 8,253 KiB for 2, 8,309 for 16, 8,509 for 64 ranks.
+  // Open MPI 4.1.4 was measured to need 8,253 KiB for 2 ranks, 8,309 KiB for 16, and 8,509 KiB for 64.
   const Bytes needed{(8300 + 4 * std::int64_t{instances}) * 1024};
   const std::string folder = place.base;
   struct statvfs disk {};
@@ -180,18 +181,18 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program) {
   MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
   std::erase_if(command.environment, [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
-  // Overrides the user's setting: the launcher has already read the hosts from the default hostfile.
+  // This overrides the user's setting, because the launcher has already read the hosts from the default hostfile.
   command.environment.emplace_back("OMPI_MCA_orte_default_hostfile", "none");
   if (std::getenv("HOME") == nullptr && getpwuid(geteuid()) == nullptr) {
     command.environment.emplace_back("HOME", "/");  // mpirun crashes without it.
   }
   if (!placement.all_local) {
-    // Overrides the user's remote shell, which our script then runs.
+    // Our script takes the place of the user's remote shell, and then runs that shell.
     const std::string folder = replica_program.substr(0, replica_program.rfind('/'));
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun would end the agent's path at the space, so PATH must lead to it.
+    if (has_blanks) {  // mpirun would cut the agent's path at the blank, so PATH must lead to it.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));

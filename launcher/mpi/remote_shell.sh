@@ -1,26 +1,26 @@
 #!/bin/sh
-# poprun-emu-remote-shell: what mpirun runs to start its daemon on another host, as it would run ssh:
+# mpirun runs this script, poprun-emu-remote-shell, like ssh, to start its daemon on another host:
 #
 #   poprun-emu-remote-shell [options] HOST command...
 #
-# Runs the real remote shell (ssh, or srun in a Slurm job) and has the daemon read the job's secrets from
-# standard input, into the environment that the replicas there inherit. Nothing is written to a file, no
-# command line shows them, and srun, which sends its environment in plain text, does not get them.
+# The script runs the real remote shell (ssh, or srun in a Slurm job). On the host, the job's secrets are read
+# from standard input into the daemon's environment, which the replicas there inherit. No file and no command line
+# contains the secrets, nor does the environment of srun, which sends it in plain text.
 #
-# On standard error, which the launcher reads (launcher/mpi/tagged_lines.cc):
+# The script writes these lines to standard error, which the launcher reads (launcher/mpi/tagged_lines.cc):
 #
 #   poprun-emu: host HOST says: LINE           a line of the remote shell or from the host
 #   poprun-emu: no start on host HOST: REASON  the daemon cannot start there
 set -f
 IFS=' '
-# The real remote shell inherits this: signals are for the launcher, which ends the other processes.
+# The real remote shell inherits this setting. The launcher handles signals, and ends the other processes.
 trap '' TERM INT HUP USR1 USR2
 
 token=$POPRUN_EMU_TOKEN
 tls=$POPRUN_EMU_TLS
 unset POPRUN_EMU_TOKEN POPRUN_EMU_TLS
 
-# Like mpirun, takes the first program that exists in a list such as "ssh : rsh", with its options.
+# Like mpirun, this takes the first program that exists from a list such as "ssh : rsh", with its options.
 found=
 left=${POPRUN_EMU_REMOTE_SHELL:-ssh}:
 while [ -n "$left" ] && [ -z "$found" ]; do
@@ -35,18 +35,20 @@ if [ -z "$found" ]; then
   exit 127
 fi
 
-# The command that runs on HOST. It contains no apostrophes or line breaks, which not every login shell
-# accepts. It first reads the secrets, by name, in the order in which they are written below.
+# The next lines compose the command that runs on HOST. It contains no apostrophes or line breaks, because not
+# every login shell accepts them. It first reads the secrets, by name, in the order in which they are written
+# below.
 fail='fail() { echo "poprun-emu: $*" >&2; exit 127; }'
 secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing arrived on standard input, which carries the secrets of the job: the remote shell must pass it on, and no startup file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
 tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of non-interactive shells ($PATH); install the same version on all hosts, on Debian: apt install openmpi-bin"; for tool in id mktemp mkdir rmdir flock; do command -v $tool >/dev/null || fail "there is no program $tool in the PATH of non-interactive shells ($PATH); install coreutils and util-linux, or set PATH where such shells read it"; done'
-# Then it creates a folder of the job on that host (collectives/session/session.h), which the daemon locks
-# and a process that waits for the lock removes. The remote shell waits for the daemon itself: mpirun names
-# the host only if it sees the daemon's connection break before the shell ends. The launcher's folder may
-# have been passed on in TMPDIR or, by mpirun, in an argument: ours is created beside it.
+# Then it creates a folder of the job on that host (collectives/session/session.h). The daemon holds a lock on the
+# folder, and a process that waits for the lock then removes the folder. The remote shell waits for the daemon
+# itself, not for that process, because mpirun names the host only if it sees the daemon's connection break before
+# the shell ends. The launcher's folder may have been passed on in TMPDIR or, by mpirun, in an argument. Our
+# folder is created beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-# Blocks signals, because the daemon installs handlers; env before coreutils 8.31 cannot do so.
+# Signals are blocked, because the daemon installs handlers for them. env before coreutils 8.31 cannot do so.
 shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
 reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
@@ -72,8 +74,8 @@ for word do
     ;;
   esac
   last=$word
-  # With plm_rsh_no_tree_spawn, mpirun would detach the remote shell. As long as the shell runs, mpirun
-  # notices at once when a host is gone.
+  # With plm_rsh_no_tree_spawn, mpirun would detach the remote shell. We prevent this, because mpirun
+  # notices at once that a host is gone only as long as the shell runs.
   [ "$word" = --daemonize ] || set -- "$@" "$word"
 done
 if [ -z "$host" ]; then
@@ -83,12 +85,12 @@ fi
 
 for program in $found; do break; done
 case $program in
-ssh | */ssh) found="$found -x" ;;  # mpirun's own choice for ssh: no X11.
+ssh | */ssh) found="$found -x" ;;  # mpirun also runs ssh without X11.
 srun | */srun)
   while [ "$1" != "$host" ]; do shift; done
   shift
   set -- "$host" sh -c "$*"
-  # Unsets options of the job that srun would apply to the step, one process with all of the job's resources.
+  # srun would apply these options of the job to the step, which is one process with all of the job's resources.
   unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_SOCKET \
     SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_CPUS_PER_TASK SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU \
     SLURM_MEM_PER_NODE SLURM_EXACT SLURM_EXCLUSIVE SLURM_HINT SLURM_HOSTFILE SLURM_DISTRIBUTION SLURM_EXPORT_ENV
@@ -97,8 +99,8 @@ srun | */srun)
 esac
 
 # Reports what the remote shell and the host say and, if the shell ended by itself, whether it had started the
-# daemon. If mpirun ended us and the shell, because another host failed, nothing writes that line: then this
-# host is not to blame.
+# daemon. If mpirun ended us and the shell because another host failed, nothing writes $ended, since this host is
+# not to blame.
 ended="poprun-emu: the remote shell ended"
 listen() {
   started=

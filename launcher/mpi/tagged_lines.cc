@@ -122,7 +122,7 @@ void MpirunNotices::take(std::string_view line) {
     }
     return;
   }
-  // A line of our remote shell (remote_shell.sh).
+  // Our remote shell (remote_shell.sh) writes this line.
   if (std::string_view rest = line; take_prefix(rest, "poprun-emu: no start on host ")) {
     const std::size_t colon = std::min(rest.find(": "), rest.size());
     if (!findings_.start_failure) {
@@ -143,7 +143,7 @@ void MpirunNotices::take(std::string_view line) {
   keep(line, /*by_host=*/false);
   read_start_failure(line);
   read_rank_end(line);
-  // "  Remote daemon: [[23813,0],2] on node node2", after which mpirun ends the job.
+  // After a line such as "  Remote daemon: [[23813,0],2] on node node2", mpirun ends the job.
   if (const std::size_t on = line.find(" on node ");
       line.starts_with("Remote daemon:") && on != std::string_view::npos && !findings_.lost_node) {
     findings_.lost_node = line.substr(on + std::string_view(" on node ").size());
@@ -171,7 +171,7 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
        /*by_host=*/true);
 }
 
-/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: ..."; "Node: node2" may come before or after.
+/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: ...". "Node: node2" may come before or after it.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {
@@ -192,13 +192,13 @@ void MpirunNotices::read_rank_end(std::string_view line) {
   if (findings_.rank_end) {
     return;
   }
-  // "mpirun noticed that process rank 5 with PID 0 on node n exited on signal 9 (Killed)."
+  // The line is "mpirun noticed that process rank 5 with PID 0 on node n exited on signal 9 (Killed)."
   const std::optional<std::uint32_t> noticed = number_after(line, "noticed that process rank ");
   const std::optional<std::uint32_t> signal = number_after(line, "exited on signal ");
   if (noticed && signal) {
     findings_.rank_end = RankEnd{*noticed, static_cast<int>(*signal), 0};
   }
-  // "Process name: [[19389,1],5]" and on the next line "Exit code:    7"
+  // The lines are "Process name: [[19389,1],5]" and, after it, "Exit code:    7".
   if (line.starts_with("Process name: [[")) {
     named_rank_ = number_after(line, "],");
   } else if (line.starts_with("Exit code:") && named_rank_) {
@@ -230,7 +230,7 @@ std::string MpirunNotices::known_reason() const {
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused", "Permission denied",
         "Host key verification failed", "unrecognized", kUnknownOption, ": Error:"}) {
-    // A notice that mentions the folder in another line begins in this way.
+    // We skip lines that begin with "Error:", because such a notice names the folder in another line.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
@@ -256,13 +256,13 @@ std::string MpirunNotices::essential() const {
   if (const std::string daemon = line_with(kNoDaemon); !daemon.empty()) {
     return last_by_host == notices_.rend() ? daemon : text_of(*last_by_host);
   }
-  // Warnings come first, and a host's message may be a warning.
+  // Warnings come before the cause, and a host's message may itself be a warning.
   const auto is_cause = [](const Notice& notice) {
     return !notice.lines.empty() && !notice.by_host && std::ranges::none_of(kWarnings, [&](std::string_view warning) {
       return notice.lines.front().find(warning) != std::string::npos;
     });
   };
-  // A program's message between rulers has priority over a line outside of them.
+  // A program's message between rulers has priority over a line outside them.
   auto cause = std::ranges::find_if(notices_.begin() + 1, notices_.end(), is_cause);
   cause = cause == notices_.end() ? std::ranges::find_if(notices_, is_cause) : cause;
   return cause == notices_.end() ? "" : text_of(*cause);

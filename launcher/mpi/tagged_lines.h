@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-/// Parses the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun and ssh. Those
-/// messages exist only as English text, so this is the one place that searches for words; errors from our own programs
-/// arrive as Facts (replica/base/error.h).
+/// These parsers read the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun
+/// and ssh. Those messages exist only as English text, so this is the only place where the launcher searches text for
+/// words. Errors from our own programs arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -49,7 +49,7 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text);
 struct RankEnd {
   std::uint32_t rank = 0;
   int signal = 0;     ///< 0 if it exited by itself.
-  int exit_code = 0;  ///< Only if it exited by itself.
+  int exit_code = 0;  ///< Valid only if it exited by itself.
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
@@ -57,7 +57,7 @@ struct RankEnd {
 /// mpirun's report on a rank that it could not start.
 struct StartFailure {
   std::string node;        ///< Host, as mpirun names it.
-  std::string lacks;       ///< Path of the program or folder that could not be used on the host; or empty.
+  std::string lacks;       ///< Path of the program or folder that could not be used on the host, or empty.
   std::string problem;     ///< Message of mpirun or our remote shell, if `lacks` is empty.
   bool no_daemon = false;  ///< The remote shell did not start Open MPI's daemon on the host.
 
@@ -80,11 +80,11 @@ class MpirunNotices {
 
   [[nodiscard]] const MpirunFindings& findings() const { return findings_; }
 
-  /// Returns the reason why nothing could be started, in one line; empty if mpirun gave none.
+  /// Returns the reason why nothing could be started, in one line. The line is empty if mpirun gave no reason.
   [[nodiscard]] std::string essential() const;
 
-  /// Returns whether mpirun reported that a daemon did not start, although neither mpirun nor a remote shell gave a
-  /// reason that we recognise: the host may be down.
+  /// Returns whether mpirun reported that a daemon did not start, and neither mpirun nor a remote shell gave a reason
+  /// that we recognise. The host may then be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Returns whether mpirun failed because it does not know arguments on its own command line.

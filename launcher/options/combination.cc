@@ -18,7 +18,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Refuses options that need half precision if the job uses float, and resolves the loss scale.
+/// If the job uses float, refuses options that need half precision. Also resolves the loss scale.
 Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
   const bool half = is_half(options);
@@ -36,7 +36,7 @@ Status resolve_precision(Options& options) {
   return {};
 }
 
-/// Refuses to scale the learning rate if gradients are sums, which already grow with the batch.
+/// Refuses to scale the learning rate if gradients are sums, since these already grow with the batch.
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
@@ -55,7 +55,7 @@ Status check_learning_rate_scaling(const Options& options) {
   return {};
 }
 
-/// Applies linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1.
+/// Scales the learning rate linearly (Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1).
 void scale_learning_rate(Options& options) {
   if (options.learning_rate_base_batch == 0) {
     return;
@@ -70,7 +70,7 @@ void scale_learning_rate(Options& options) {
                                       given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
-/// Checks the keys of built-in models against those of ONNX models, and names an ONNX model after its file.
+/// Checks that keys of built-in models and keys of ONNX models are not mixed, and names an ONNX model after its file.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
@@ -104,7 +104,7 @@ Status check_model(Options& options) {
                                                model.normalisation()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
-  // --dry-run should not show the name: it is not a request for a built-in model.
+  // --dry-run should not show this name, since it does not request a built-in model.
   name.text.clear();
   if (model.loss().empty()) {
     model.set_loss(word_of(Loss{}));
@@ -112,7 +112,8 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Adds notes on options that others make useless. Training options get none in inference: a train.cfg may serve both.
+/// Adds notes on options that have no effect because of others. In inference, training options get no notes, since one
+/// train.cfg may serve both modes.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -120,7 +121,7 @@ void note_what_has_no_effect(Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep;
   const bool accumulated = accumulates(options.config);
-  // A file that sets both steps and epochs is unambiguous: the steps count.
+  // A file may set both steps and epochs without a note, since the steps then decide.
   const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
     const char* name;
@@ -146,7 +147,7 @@ void note_what_has_no_effect(Options& options) {
   }
 }
 
-/// Refuses options that the model's mode rules out, and notes that inference with random weights is pointless.
+/// Refuses options that the model's mode rules out. Adds notes on useless dropout and on random weights in inference.
 Status check_inference(Options& options) {
   if (!options.config.inference()) {
     if (options.config.model().fold_batch_norm()) {
@@ -179,8 +180,8 @@ void note_partial_weights(Options& options) {
   }
 }
 
-/// Returns the divisor of `number` nearest to `from`: at most `from` if `step` is -1, at least `from` if it is 1.
-/// Requires: 1 <= from <= number.
+/// Returns the divisor of `number` that is nearest to `from`: the largest that is at most `from` if `step` is -1, and
+/// the smallest that is at least `from` if `step` is 1. Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   while (number % from != 0) {
     from += static_cast<std::uint32_t>(step);
@@ -188,7 +189,7 @@ std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   return from;
 }
 
-/// Checks that compute batches have equal sizes, since a micro-batch accumulates the gradients of all of them.
+/// Checks that all compute batches of a micro-batch have the same size, since their gradients are accumulated.
 Status check_compute_batch(Options& options) {
   const std::uint32_t micro = options.config.data().micro_batch_size();
   const std::uint32_t compute = options.config.data().compute_batch_size();
@@ -209,7 +210,7 @@ Status check_compute_batch(Options& options) {
   return {};
 }
 
-/// Checks --num-instances; by default, every replica is an instance of its own.
+/// Checks --num-instances. Its default is one instance per replica.
 Status resolve_instances(Options& options) {
   proto::Topology& topology = *options.config.mutable_topology();
   const std::uint32_t replicas = topology.num_replicas();
@@ -242,7 +243,7 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
-/// Adds notes on settings that are not at their defaults but that a check overrides.
+/// Adds a note that lists the settings that are not at their defaults but that a check overrides.
 void note_what_check_overrules(Options& options) {
   std::vector<std::string> overruled;
   for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
@@ -282,7 +283,7 @@ Status check_estimate(const Options& options) {
   return {};
 }
 
-/// Makes `folder` the default of --output-dir.
+/// Makes `folder` the default for --output-dir.
 void take_folder_of_its_own(Options& options, const char* folder) {
   Setting& setting = setting_of(options, "output-dir");
   if (setting.origin == Origin::kDefault) {
@@ -308,7 +309,7 @@ Status resolve_profile(Options& options) {
   return {};
 }
 
-/// Adapts the options to a check, which runs steps of the job and leaves results of earlier jobs alone.
+/// Adapts the options to a check, which runs a few steps of the job and does not touch the results of earlier jobs.
 Status resolve_check(Options& options) {
   const auto* const request = std::get_if<CheckRequest>(&options.request);
   if (request == nullptr) {
@@ -333,7 +334,7 @@ Status resolve_check(Options& options) {
   return {};
 }
 
-/// Refuses gradient buckets with exact tiles, on which tensors are contiguous only while a step that uses them runs.
+/// Refuses gradient buckets if tiles are exact: a tensor is then contiguous only while a step that uses it runs.
 Status check_tiles(Options& options) {
   if (choice_of<TileStorage>(options.config.memory().tiles()) != TileStorage::kExact) {
     return {};
@@ -346,7 +347,7 @@ Status check_tiles(Options& options) {
   return {};
 }
 
-/// Refuses dumps with outlining, which changes the names by which dumps find tensors.
+/// Refuses dumps if outlining is on, because outlining changes the names by which dumps find tensors.
 Status check_outlining(const Options& options) {
   if (choice_of<Outlining>(options.config.memory().outlining()) == Outlining::kOn &&
       !options.config.report().dump_tensors().empty()) {
@@ -357,7 +358,7 @@ Status check_outlining(const Options& options) {
   return {};
 }
 
-/// Clears the options for resuming unless the job trains.
+/// Clears the options for checkpoints and restarts unless the job trains.
 void resolve_checkpoints(Options& options) {
   const bool trains = options.subcommand() == Subcommand::kRun && !options.config.inference();
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {

@@ -17,7 +17,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// Returns the row named by `argument`, such as `-n` or `--num-replicas`; null if it names none.
+/// Returns the row that `argument` names, as `-n` or `--num-replicas` does. Returns null if it names none.
 const OptionRow* named_row(std::string_view argument) {
   if (argument.starts_with("--")) {
     return find_row(argument.substr(2));
@@ -42,9 +42,9 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
   return row.arity == Arity::kArguments || !looks_like_an_option(argument);
 }
 
-/// Converts poprun's syntax to Boost's: `-vv` and `--vv`, `-n=16`, and a boolean with an optional value, so that
-/// `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. Joins each value to its option: otherwise Boost would
-/// take the next option for a missing value.
+/// Converts poprun's syntax to Boost's: `-vv` and `--vv`, `-n=16`, and booleans whose value is optional, so that both
+/// `--dry-run train.cfg` and `--dry-run yes train.cfg` work. Each value is joined to its option. Otherwise, if a value
+/// is missing, Boost would take the next option for the value.
 Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -69,7 +69,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
         return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
       }
       std::string value = has_value ? args[++i] : "true";
-      // A list of hosts may contain spaces: `--host a, b, c`.
+      // A list of hosts may contain spaces, as in `--host a, b, c`.
       while (row->name == "host" && i + 1 < args.size() && (value.ends_with(',') || args[i + 1].starts_with(',')) &&
              is_value_of(*row, args[i + 1])) {
         value += args[++i];
@@ -82,7 +82,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
-/// Returns the table as Boost's options; Boost treats every value as text. A flag's value is joined to it by `=`.
+/// Returns the table in the form of Boost's options. Boost treats every value as text. `=` joins a flag and its value.
 po::options_description described_options() {
   po::options_description all;
   for (const OptionRow& row : option_table()) {
@@ -96,7 +96,7 @@ po::options_description described_options() {
   return all;
 }
 
-/// Returns, as the user typed it, an option that Boost does not know.
+/// Returns an option that Boost does not know, in the form that the user typed.
 std::string typed(const po::option& option) {
   const std::string given = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   return given.substr(0, given.find('='));
@@ -111,7 +111,7 @@ constexpr std::string_view kSlots =
     "is not an option: --num-instances is the number of processes in the whole job, and --host node0:4,node1:4 places "
     "4 of them on each host";
 
-/// Options of other programs without an equivalent here, and what to do instead.
+/// Options of other programs that have no equivalent here, each with what to do instead.
 constexpr Pair kInstead[] = {
     // poprun
     {"import-config",
@@ -141,7 +141,7 @@ constexpr Pair kInstead[] = {
     {"rdzv-id", kOneLauncher},
     {"config", "is not needed: name the file itself, as in poprun-emu -n 16 train.cfg"}};
 
-/// Options of other programs with an equivalent here.
+/// Options of other programs that have an equivalent here, each with its name here.
 constexpr Pair kNames[] = {{"np", "num-replicas"},
                            {"n", "num-replicas"},
                            {"N", "num-replicas"},
@@ -288,7 +288,7 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
     return row->subcommand;
   }
   if (positional.size() == 1) {
-    return Subcommand::kRun;  // A single word is always a file, whatever its name resembles.
+    return Subcommand::kRun;  // A single word is always a file, even if it resembles a subcommand.
   }
   for (const SubcommandRow& meant : subcommands()) {
     const std::string names[] = {meant.name};

@@ -25,38 +25,39 @@ struct CommandLine {
   std::vector<std::string> positional;
 };
 
-/// Splits `args` into options and other words, by names only; the rows check the values. Errors: kUsage if an option is
-/// unknown (the message suggests known ones), or its value is missing.
+/// Splits `args` into options and other words. This looks only at names; the rows check the values later. Errors:
+/// kUsage if an option is unknown, in which case the message suggests known ones, or if an option lacks its value.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// Returns the words, starting at the first that is neither an option nor an option's value; empty if there is none.
+/// Returns all words from the first that is neither an option nor the value of one, or nothing if there is none.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {
   Subcommand subcommand;
-  std::string name;     ///< Also the section of its own options, `--NAME-...`.
-  std::string meaning;  ///< For help; without a final full stop.
-  std::string result;   ///< The subcommand's output and exit codes, for its help page.
+  std::string name;     ///< Also the name of the help's section for its own options.
+  std::string meaning;  ///< Text for the help, without a final full stop.
+  std::string result;   ///< Text for its help page: the subcommand's output and exit codes.
 };
 
-/// Returns all subcommands in the order of the help, except Subcommand::kRun, which has no word.
+/// Returns all subcommands except Subcommand::kRun, which has no word. They are in the order of the help.
 std::span<const SubcommandRow> subcommands();
 
-/// Removes the subcommand from the other words. Errors: kUsage if it is misspelt or comes after train.cfg.
+/// Removes the subcommand from `positional` and returns it. Errors: kUsage if it is misspelt or comes after train.cfg.
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 
 /// Returns "poprun-emu check [options] train.cfg".
 std::string usage_line(Subcommand subcommand);
 
-/// Checks that no option belongs to another subcommand. Errors: kUsage.
+/// Checks that no option belongs to a different subcommand. Errors: kUsage if one does.
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written);
 
-/// Returns our option for a name from another launcher or framework; empty if `typed` is not such a name.
+/// Returns the name of our option that corresponds to `typed`, an option of another launcher or framework. Returns ""
+/// if `typed` is not such an option.
 std::string_view called_elsewhere(std::string_view typed);
 
 /// Returns the message for an unknown option. If `typed` is an option of poprun, mpirun, torchrun or a framework, the
-/// message says what to use instead; otherwise it lists the options with that key, with a similar name or key, or with
-/// a name that ends in `typed`: for `--seed`, --training.seed.
+/// message says what to use instead. Otherwise, it lists the options with that key, with a similar name or key, or with
+/// a name that ends in `typed`. For `--seed`, for example, it lists --training.seed.
 std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The value of --help: a section or "all"; or a boolean, as for any flag.
+/// The value of --help: a topic or, as for any flag, a boolean.
 struct HelpTopic {
   std::vector<std::string> choices = help_topics();
 
@@ -50,7 +50,7 @@ OptionRow with_letter(char letter, OptionRow made) {
 }
 
 Rows general() {
-  // Options that ask a question are handled before any row is set.
+  // Options that ask for information are handled before the value of any row is set.
   const auto nothing = [](Options&, const auto&) {};
   OptionRow help = many(Arity::kFlag, row("general", "help", "SECTION", "",
                                           "Show the common options, those of SECTION, or all", HelpTopic{}, nothing));
@@ -205,7 +205,7 @@ Rows timeouts() {
               Integer{1, 86400}, into(&Options::timeouts, &TimeoutOptions::collective_seconds))};
 }
 
-/// Returns a function that stores an option of a subcommand. The defaults of other subcommands are not stored.
+/// Returns a function that stores an option of a subcommand. It ignores the defaults of other subcommands.
 template <typename Asked, typename Store>
 auto in_request(Store store) {
   return [=](Options& options, const auto& value) {

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kHelpColumn = 28;
 
-/// The options that a first job needs, in display order.
+/// The options that a first job needs, in the order in which they are shown.
 constexpr const char* kCommon[] = {"help",
                                    "version",
                                    "dry-run",
@@ -40,7 +40,8 @@ constexpr const char* kCommon[] = {"help",
                                    "training.learning-rate",
                                    "device.ipu"};
 
-/// Wraps `text` at spaces to kWidth columns, indented by `indent` spaces; the first line begins at column `at`.
+/// Wraps `text` at spaces to kWidth columns. The first line begins at column `at`. The others are indented by `indent`
+/// spaces.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string lines;
   std::size_t column = at;
@@ -100,7 +101,7 @@ std::string introduction() {
          "Example: poprun-emu -n 16 train.cfg\n\n";
 }
 
-/// Returns the introduction to the section of a subcommand; empty for other sections.
+/// Returns the introduction to the section of a subcommand, or "" for any other section.
 std::string subcommand_introduction(std::string_view section) {
   const auto row = std::ranges::find(subcommands(), section, &SubcommandRow::name);
   if (row == subcommands().end()) {

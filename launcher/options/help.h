@@ -11,13 +11,13 @@ namespace poprun::launcher {
 /// Returns the topics of --help: the sections of the table, "exit-codes" and "all".
 std::vector<std::string> help_topics();
 
-/// Returns the text of --help, at most 80 columns wide. `topic`: one of help_topics(), or empty for common options.
+/// Returns the text of --help in at most 80 columns. `topic` is one of help_topics(), or "" for the common options.
 std::string help_text(std::string_view topic);
 
-/// Returns the names of an option in the help: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
+/// Returns the names of an option as the help shows them: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
 std::string names_of(const OptionRow& row);
 
-/// Returns the help of a row, with its default.
+/// Returns the help text of a row, including its default.
 std::string described(const OptionRow& row);
 
 struct ExitCode {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kSection = "training.";
 
-/// Reads a hyper-parameter; a flag reads as 0 or 1.
+/// Reads the value of a hyper-parameter. A flag is read as 0 or 1.
 Read<double> read(const HyperParameter& own, const std::string& text) {
   if (own.range) {
     const auto& [least, most, least_allowed, most_allowed] = *own.range;

@@ -31,8 +31,8 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-/// Rows for the sizes of the model. Only sizes that the user gives reach the configuration: every model has its own
-/// defaults, and refuses sizes that it does not have.
+/// Returns rows for the sizes of the model. Only sizes that the user gives are put into the configuration, since every
+/// model has its own defaults and refuses sizes that it does not have.
 Rows model_sizes() {
   struct Size {
     std::string name;
@@ -40,8 +40,8 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      // Bounded: compilation time grows with the square of the number of layers, and byte counts computed from the
-      // hidden size must not overflow.
+      // These are bounded because compilation time grows with the square of the number of layers, and because byte
+      // counts that are computed from the hidden size must not overflow.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},

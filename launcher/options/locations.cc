@@ -15,7 +15,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// The kinds of tensor that can be sharded across replicas, separated by spaces or commas.
+/// Kinds of tensor to shard across the replicas, separated by spaces or commas.
 struct ShardedKinds {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const {
     std::string blanks = text;
@@ -36,7 +36,7 @@ struct ShardedKinds {
   }
 };
 
-/// REGEX=on-chip or REGEX=off-chip; several are separated by spaces.
+/// REGEX=on-chip or REGEX=off-chip, or several of these separated by spaces.
 struct ByTensor {
   [[nodiscard]] Read<std::vector<proto::LocationOverride>> read(const std::string& text) const {
     std::istringstream stream(text);
@@ -109,7 +109,8 @@ std::vector<OptionRow> location_rows() {
 
 namespace {
 
-/// Adds notes on size limits and groups that have no effect if nothing is off-chip or sharded; a check tries both.
+/// Adds notes on size limits and groups that have no effect because nothing is off-chip or sharded. A check gets no
+/// such notes, since it tries both.
 void note_locations_without_effect(Options& options) {
   if (options.subcommand() == Subcommand::kCheck) {
     return;

@@ -14,31 +14,32 @@
 #include "launcher/options/options.h"
 #include "replica/choices/choices.h"
 
-/// The single table of options, which parsing, help, manual page and completion read. To add an option, add one row in
-/// command_rows.cc or, if its name has a dot, in job_rows.cc, and a line in train.cfg; a field of that name in
-/// RunConfig then gets its value. This header also declares the groups of rows and the parts that rows are built from.
+/// The single table of options, from which parsing, help, manual page and completion are derived. To add an option, add
+/// one row in command_rows.cc. If its name has a dot, add the row in job_rows.cc instead, and a line in train.cfg; the
+/// field of that name in RunConfig then gets its value. This header also declares the groups of rows and the parts that
+/// rows are built from.
 namespace poprun::launcher {
 
 enum class Arity : std::uint8_t {
-  kValue,      ///< Needs a value; given at most once.
-  kFlag,       ///< The value may be omitted and is then true; given at most once.
-  kRepeated,   ///< Needs a value; may be given several times.
-  kArguments,  ///< Like kRepeated, but the value may look like one of our options.
+  kValue,      ///< The option needs a value and is given at most once.
+  kFlag,       ///< The value may be omitted and is then true. The option is given at most once.
+  kRepeated,   ///< The option needs a value and may be given several times.
+  kArguments,  ///< Like kRepeated, except that the value may look like one of our options.
 };
 
-/// Result of setting a row from a text: nothing if it was accepted, otherwise a description of the allowed values.
+/// The result of setting a row: nothing if the text was accepted, otherwise a description of the allowed values.
 using Refusal = std::optional<std::string>;
 
 struct OptionRow {
   std::string name;     ///< A name with a dot, such as "training.seed", is also a key of train.cfg.
-  char letter = 0;      ///< Short form, 0 for none.
+  char letter = 0;      ///< Short form; 0: none.
   std::string section;  ///< Section of the help: one of `sections()`.
   Arity arity = Arity::kValue;
-  std::string placeholder;  ///< The value's name in help; FILE and DIR also guide completion.
-  std::string fallback;     ///< Default as the user would write it; empty for none.
+  std::string placeholder;  ///< The value's name in the help. FILE and DIR also make completion list files or folders.
+  std::string fallback;     ///< Default as the user would write it; empty: none.
   std::string help;         ///< A noun phrase or sentence, without a final full stop.
   std::function<Refusal(Options&, const std::string&)> set;
-  std::vector<std::string> choices = {};  ///< All allowed values; empty if any text is allowed.
+  std::vector<std::string> choices = {};  ///< All allowed values; empty if they cannot be listed.
 
   [[nodiscard]] bool in_file() const { return name.find('.') != std::string::npos; }
 };
@@ -54,10 +55,11 @@ struct Section {
 /// Returns all sections, in the order of the table.
 std::span<const Section> sections();
 
-/// Returns the row of this full name, or the key `name` of this section: `model` finds model.name. Null if none.
+/// Returns the row with this full name. If `name` is the name of a section, returns its key `name`: `model` finds
+/// model.name. Returns null if there is no such row.
 const OptionRow* find_row(std::string_view name);
 
-/// Returns the setting of a row. Requires: there is a row with this name.
+/// Returns the setting of the row with this name. Requires: there is such a row.
 Setting& setting_of(Options& options, std::string_view name);
 const Setting& setting_of(const Options& options, std::string_view name);
 
@@ -68,11 +70,11 @@ using Rows = std::vector<OptionRow>;
 
 Rows command_rows();        ///< Options of the command: placement, hosts, output, timeouts.
 Rows job_rows();            ///< Keys of train.cfg, named `section.key`.
-Rows compatibility_rows();  ///< poprun's options for real Pods, which have no effect here.
+Rows compatibility_rows();  ///< Options of poprun that concern real Pods and have no effect here.
 
 Rows joined(const std::vector<Rows>& parts);
 
-/// Completes `row` so that `kind` (option_values.h) reads its value and `store` stores the value.
+/// Completes `row`: `kind` (see option_values.h) reads its value from a text, and `store` stores the value.
 template <typename Kind, typename Store>
 OptionRow with_value(OptionRow row, Kind kind, Store store) {
   if constexpr (requires { kind.choices; }) {
@@ -106,7 +108,8 @@ inline auto add_words(std::vector<std::string> MpirunOptions::*member) {
   };
 }
 
-/// Stores a value in RunConfig's field of the row's name: training.learning-rate goes into training.learning_rate.
+/// Stores a value in the field of RunConfig that has the row's name: training.learning-rate goes into
+/// training.learning_rate.
 class Field {
  public:
   explicit Field(std::string name);
@@ -128,8 +131,8 @@ class Field {
   const google::protobuf::FieldDescriptor* field_;
 };
 
-/// Returns the row of a key of train.cfg, `section.key`. Its single value goes to the field of the same name, unless
-/// `store` does otherwise.
+/// Returns the row of a key of train.cfg, `section.key`. Its single value goes into the field of the same name, unless
+/// `store` puts it elsewhere.
 template <typename Kind, typename Store>
 OptionRow file_key(const std::string& name, const char* placeholder, const std::string& fallback,
                    const std::string& help, Kind kind, Store store) {

@@ -13,7 +13,7 @@
 #include "proto/run_config.pb.h"
 #include "replica/choices/choices.h"
 
-/// Kinds of option values. Each has `Read<T> read(const std::string& text) const`, which never crashes on any text.
+/// Kinds of option values. Each has `Read<T> read(const std::string& text) const`, which does not crash on any text.
 namespace poprun::launcher {
 
 /// The value of a text or, if the text is invalid, a description of the allowed values: "an integer from 1 to 64".
@@ -41,7 +41,7 @@ struct Boolean {
   [[nodiscard]] Read<bool> read(const std::string& text) const;
 };
 
-/// A boolean, or 2.
+/// A boolean or the number 2.
 struct Verbosity {
   [[nodiscard]] Read<std::uint32_t> read(const std::string& text) const;
 };
@@ -62,7 +62,7 @@ struct OneOf {
   }
 };
 
-/// Any non-empty text that can be printed on one line and sent (protobuf carries UTF-8 only).
+/// Any non-empty text that can be printed on one line. It must be UTF-8, since it is sent in protobuf messages.
 struct Text {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
@@ -90,7 +90,7 @@ struct Integers {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
 
-/// A number of layers per stage, one of which may be -1; or `balanced`, which reads as an empty list.
+/// The numbers of layers of the stages, one of which may be -1; or `balanced`, which is read as an empty list.
 struct LayersPerIpu {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
@@ -114,7 +114,7 @@ struct HostPort {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
 
-/// A number above 0, or `auto`, which reads as 0.
+/// A number above 0, or `auto`, which is read as 0.
 struct LossScale {
   [[nodiscard]] Read<double> read(const std::string& text) const;
 };
@@ -129,12 +129,12 @@ struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
 
-/// TILE, which applies to each IPU, or IPU:TILE.
+/// TILE, which stands for this tile of every IPU, or IPU:TILE.
 struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;
 };
 
-/// KEY=VALUE[,VALUE...], where no value may occur twice. Accepts any key.
+/// KEY=VALUE[,VALUE...], where no value may occur twice. Any key is accepted.
 struct Variation {
   struct Value {
     std::string key;
@@ -144,7 +144,7 @@ struct Variation {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
-/// Returns the instruction sets that oneDNN can be limited to, from the smallest to the largest, as named by --cpu-isa.
+/// Returns the instruction sets to which --cpu-isa can limit oneDNN, from the smallest to the largest.
 std::vector<std::string> cpu_isas();
 
 /// Parses poprun's booleans: yes no on off true false 1 0.

@@ -11,8 +11,8 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// Everything that a user can request, from one table (option_table.h) for the command line and train.cfg. Each source
-/// overrides those to its left:
+/// Everything that a user can request. One table (option_table.h) defines the options of both the command line and
+/// train.cfg. Each source of a value overrides those to its left:
 ///
 ///   table's default < train.cfg (`[training]` + `seed = 7`) < command line (`--training.seed 7`)
 namespace poprun::launcher {
@@ -22,12 +22,12 @@ enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 /// The subcommand; command_line.h lists the words.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
 
-/// The value of one row as the user would write it, and its origin, for --dry-run.
+/// The value of one row as the user would write it, and its origin. --dry-run shows both.
 struct Setting {
   std::string name;  ///< "training.seed", "num-replicas".
   std::string text;  ///< Empty if an optional row was left out.
   Origin origin = Origin::kDefault;
-  std::string derived = {};  ///< The default that follows from other options, if `text` is empty.
+  std::string derived = {};  ///< If `text` is empty: the default that follows from other options.
 };
 
 /// The job with one of the values of --vary.
@@ -48,18 +48,18 @@ struct NamedTile {
   std::uint32_t tile = 0;
 };
 
-/// When checkpoints are taken automatically: after this many steps, or this many seconds; 0 and 0: never.
+/// The interval of automatic checkpoints, either in steps or in seconds. If both are 0, there are none.
 struct CheckpointInterval {
   std::uint64_t steps = 0;
   double seconds = 0;
 };
 
-/// Where replicas run. For placement/; also mpirun's environment.
+/// Where replicas run, for placement/, and the instruction set in mpirun's environment.
 struct HostOptions {
   std::vector<std::string> lists;
   std::string file;
   std::string subnet;
-  std::string cpu_isa;  ///< For every replica; empty: the best that each host supports.
+  std::string cpu_isa;  ///< Instruction set of every replica; empty: the best that each host supports.
 };
 
 /// Additional arguments for mpirun, split into words.
@@ -87,20 +87,20 @@ struct RestartOptions {
   std::uint32_t hosts_min = 0;  ///< Fewest hosts for a restart; positive once parsed.
 };
 
-/// The data server, and the certificates of all services of the job.
+/// The data server of the job, and the certificates of all its services.
 struct HostioOptions {
   std::string address;                ///< Empty: start our own data server.
   std::uint32_t timeout_seconds = 0;  ///< Positive once parsed.
-  TlsFiles tls_files;                 ///< Empty: certificates are derived from the token if needed.
+  TlsFiles tls_files;                 ///< Empty: certificates are derived from the token, if any are needed.
 };
 
-/// Limits of waits. The first three are positive once parsed.
+/// Limits on waiting times. The first three are positive once parsed.
 struct TimeoutOptions {
   double heartbeat_interval_seconds = 0;
   double heartbeat_seconds = 0;          ///< --heartbeat-timeout.
   std::uint32_t collective_seconds = 0;  ///< --collective-timeout.
   double job_seconds = 0;                ///< Limit for the whole job; 0: none.
-  double drain_seconds = 0;              ///< From the signal that ends the job; 0: no limit.
+  double drain_seconds = 0;              ///< Limit from the signal that ends the job; 0: none.
 };
 
 struct MetricsOptions {
@@ -110,7 +110,7 @@ struct MetricsOptions {
 
 struct RunRequest {};
 
-/// The request of `poprun-emu check`, as in CheckConfig.
+/// The request of `poprun-emu check`. The fields have the meaning of those of CheckConfig.
 struct CheckRequest {
   std::uint32_t steps = 0;
   std::vector<std::uint32_t> ipus;
@@ -123,24 +123,24 @@ struct EstimateRequest {
 };
 
 struct ProfileRequest {
-  bool run = true;          ///< Execute `steps` steps.
+  bool run = true;          ///< Whether `steps` steps are executed.
   std::uint32_t steps = 0;  ///< Must be positive.
   std::vector<NamedTile> tiles;
-  bool compare = false;               ///< Compare two stored profiles instead of running a job.
-  std::vector<std::string> compared;  ///< Paths of these profiles: source, target.
+  bool compare = false;               ///< Whether two stored profiles are compared, and no job is run.
+  std::vector<std::string> compared;  ///< Paths of these two profiles: source and target.
 };
 
-/// The options that belong to one subcommand only; the alternatives are in the order of Subcommand.
+/// The options that belong to one subcommand only. The alternatives have the order of Subcommand.
 using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest>;
 
-/// The user's request, with each value checked by itself and against the others. Not yet placed on hosts.
+/// The user's request. Each value was checked by itself and against the others. The job is not yet placed on hosts.
 struct Options {
   Request request;
   [[nodiscard]] Subcommand subcommand() const { return static_cast<Subcommand>(request.index()); }
 
   proto::RunConfig config;           ///< topology.instance_host is not yet set.
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
-  std::string config_file;           ///< As given; empty only if no job is run.
+  std::string config_file;           ///< The path as given; empty only if no job is run.
 
   HostOptions hosts;
   MpirunOptions mpirun;
@@ -153,21 +153,21 @@ struct Options {
   std::uint32_t verbosity = 0;  ///< 0, 1 (-v), 2 (-vv).
 
   // Requests for something other than a job.
-  bool print_topology = false;  ///< If there is no config_file, nothing else is done.
+  bool print_topology = false;  ///< Without a config_file, nothing else is done.
   bool dry_run = false;
-  bool list_models = false;               ///< No job is run with this or the next three.
+  bool list_models = false;               ///< No job is run if this or one of the next three is set.
   std::optional<std::string> check_onnx;  ///< The folder with ONNX's test cases.
-  std::optional<std::string> help;        ///< The topic of --help; empty for the common options.
+  std::optional<std::string> help;        ///< The topic of --help; "": the common options.
   bool version = false;
 
   // Used only by options/, which resolves them.
-  /// Parameters that other keys of [data] set for the data source: "task=masked-lm", in table order.
+  /// Parameters of the data source that other keys of [data] set, such as "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
-  std::optional<double> loss_scaling;          ///< As in the configuration; none: the precision decides.
+  std::optional<double> loss_scaling;          ///< As in the configuration. If not set, the precision decides.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
   std::vector<Setting> settings;               ///< All rows, in table order.
 
-  std::vector<std::string> notes;  ///< Decisions made, and options without effect; one line each.
+  std::vector<std::string> notes;  ///< Notes on decisions made and on options without effect, one line each.
 };
 
 }  // namespace poprun::launcher

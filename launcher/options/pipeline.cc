@@ -22,7 +22,7 @@ constexpr std::string_view kMapping = "pipeline.device-mapping";
 constexpr std::string_view kPhases = "memory.phases";
 constexpr std::string_view kPhaseIpus = "memory.phase-ipus";
 
-/// Resolves the two options that say where to split. The command line overrides the file.
+/// Resolves the two options that say where the model is split. One on the command line overrides one in the file.
 Status choose_cuts(Options& options) {
   proto::PipelineConfig& pipeline = *options.config.mutable_pipeline();
   Setting& layers = setting_of(options, kLayers);
@@ -52,7 +52,7 @@ bool is_phased(const Options& options) {
   return options.config.memory().phases() > 1;
 }
 
-/// Returns the number of stages, if it does not depend on the model.
+/// Returns the number of stages, or nothing if it depends on the model.
 std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   if (!pipeline.split().empty()) {
     return static_cast<std::uint32_t>(pipeline.split_size()) + 1;
@@ -63,7 +63,8 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
-/// Returns the number of stages; if it depends on the model, the most: one on each IPU of the mapping or the replica.
+/// Returns the number of stages. If it depends on the model, returns the largest possible number: one stage on each IPU
+/// of the mapping or of the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (is_phased(options)) {
@@ -100,7 +101,7 @@ Status check_mapping(Options& options) {
   return {};
 }
 
-/// Checks phases: stages that take turns on the one or two IPUs of a replica.
+/// Checks the phases, which are stages that take turns on the one or two IPUs of a replica.
 Status check_phases(Options& options) {
   const proto::RunConfig& config = options.config;
   const std::uint32_t phases = config.memory().phases();
@@ -126,7 +127,7 @@ Status check_phases(Options& options) {
   return {};
 }
 
-/// Checks that there is an IPU for each stage, which is required without a mapping.
+/// Checks that there is an IPU for each stage. Requires: there is no device mapping.
 Status check_ipus(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
@@ -140,8 +141,8 @@ Status check_ipus(Options& options) {
   return {};
 }
 
-/// Derives the recomputation mode for display. The configuration leaves the mode open, since some code varies the IPUs
-/// and the schedule; the compiler applies default_recomputation to its own stages.
+/// Derives the recomputation mode, but only to show it. The configuration leaves the mode open, since some code varies
+/// the IPUs and the schedule. The compiler applies default_recomputation to its own stages.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {

@@ -27,7 +27,8 @@ constexpr std::string_view kProportionOperators = "memory.available-memory-propo
 constexpr std::string_view kPartials = "model.partials";
 constexpr std::string_view kPartialsOperators = "model.partials-operators";
 
-/// Least that Graphcore advises for poplin::createWeights() (note on the available memory proportion, section 2.1).
+/// The smallest proportion that Graphcore advises. The reason is poplin::createWeights() (see section 2.1 of the note
+/// on the available memory proportion).
 constexpr std::uint32_t kLeastAdvisedPermille = 50;
 
 constexpr std::uint32_t kMostIpus = 64;
@@ -70,7 +71,7 @@ struct Slices {
   }
 };
 
-/// Splits at spaces; keeps backslashes, because regular expressions need them.
+/// Splits `text` at spaces. Backslashes are kept, because regular expressions need them.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   std::vector<std::string> words;
@@ -92,7 +93,7 @@ std::optional<std::uint32_t> index_after(std::string_view beginning, std::string
   return error == std::errc{} && is_all && index < kMostIpus ? std::optional(index) : std::nullopt;
 }
 
-/// Parses "matmuls", "ipu1", "stage2.convolutions"; accepts capitals, as in PopTorch's "IPU0".
+/// Parses "matmuls", "ipu1" or "stage2.convolutions". Capitals are accepted, because PopTorch writes "IPU0".
 bool read_where(std::string where, ProductSetting& setting) {
   std::ranges::transform(where, where.begin(),
                          [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
@@ -115,7 +116,7 @@ bool read_where(std::string where, ProductSetting& setting) {
   return dot == std::string::npos && kind.empty() && (setting.has_ipu() || setting.has_stage());
 }
 
-/// Returns the scope of a setting; two settings of one key must not have the same scope.
+/// Returns a text that identifies the scope of a setting. Two settings of one key must not have the same scope.
 std::string scope_of(ProductSetting setting) {
   setting.clear_text();
   setting.clear_value();
@@ -212,7 +213,7 @@ Settings& serialised(Options& options) {
   return *options.config.mutable_model()->mutable_serialised_matmuls();
 }
 
-/// Returns a function that replaces the settings, so that the last value counts.
+/// Returns a function that replaces all settings given before, so that only the last value counts.
 auto replaces(Settings& (*field)(Options&)) {
   return [field](Options& options, const std::vector<ProductSetting>& given) {
     field(options) = Settings(given.begin(), given.end());
@@ -238,7 +239,8 @@ std::string shown(const Options& options, std::string_view everywhere, const Pro
                setting.operators().empty() ? std::string{everywhere} : fmt::format("{}-operators", everywhere));
 }
 
-/// Returns the largest number of IPUs that the job may use: a check also splits the model over other numbers of IPUs.
+/// Returns the largest number of IPUs per replica that the job may use. A check may also split the model over other
+/// numbers of IPUs.
 std::uint32_t most_ipus(const Options& options) {
   std::uint32_t most = options.config.topology().ipus_per_replica();
   if (const auto* check = std::get_if<CheckRequest>(&options.request)) {
@@ -249,7 +251,8 @@ std::uint32_t most_ipus(const Options& options) {
   return most;
 }
 
-/// Refuses IPUs that no replica has; adds a note if a list omits IPUs, which then get the default, `otherwise`.
+/// Refuses settings for IPUs that no replica has. Adds a note if a list leaves out IPUs, which then get the default,
+/// `otherwise`.
 Status check_ipus(Options& options, std::string_view key, const Settings& settings, std::string_view otherwise) {
   const std::uint32_t ipus = most_ipus(options);
   std::set<std::uint32_t> named;

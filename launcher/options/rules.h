@@ -4,45 +4,45 @@
 #include "launcher/options/options.h"
 #include "replica/base/error.h"
 
-/// Groups of keys with rules of their own. Each group has a function that returns its rows, for job_rows.cc, and a
-/// function that checks their values, for check_together. Every check requires that all rows have their values.
+/// Groups of keys with rules of their own. For each group, one function returns the rows, for job_rows.cc, and another
+/// checks their values, for check_together. Every check requires that all rows already have their values.
 namespace poprun::launcher {
 
-// The hyper-parameters of optimisers, derived from what the optimisers declare (replica/ops/optimizers).
+// The hyper-parameters of optimisers. Their rows are derived from what the optimisers declare (replica/ops/optimizers).
 
-/// Returns one row training.NAME per hyper-parameter of any optimiser.
+/// Returns one row training.NAME for each hyper-parameter that any optimiser has.
 Rows hyper_parameter_rows();
 
-/// Reduces the configuration to its optimiser's hyper-parameters, with the optimiser's own defaults for those left out.
-/// Notes a number that only other optimisers use. Requires: options.settings record the origins of all rows. Errors:
-/// kUsage if a flag that the optimiser does not have is true.
+/// Keeps only the hyper-parameters of the configured optimiser, and gives those that the user left out the optimiser's
+/// own defaults. Adds a note if a number was given that only other optimisers use. Requires: options.settings records
+/// the origins of all rows. Errors: kUsage if a flag is true that the optimiser does not have.
 Status resolve_hyper_parameters(Options& options);
 
-// Locations of a job's tensors (`memory.weights`, `memory.optimizer-state`, `memory.accumulators`,
-// `memory.activations`, and `memory.location` for tensors by name), and which tensors are sharded across the replicas.
-// Names and defaults are those of PopART's TensorLocationSettings.
+// Where a job's tensors are kept, and which of them are sharded across the replicas. `memory.weights`,
+// `memory.optimizer-state`, `memory.accumulators` and `memory.activations` give the location of a kind of tensor,
+// `memory.location` that of tensors by name. Names and defaults are those of PopART's TensorLocationSettings.
 
 Rows location_rows();
 
-/// Checks that sharding is possible. Errors: kUsage, with the remedy.
+/// Checks that the requested sharding is possible. Errors: kUsage if it is not; the message gives the remedy.
 Status check_locations(Options& options);
 
-/// Returns whether a step accumulates gradients: over several micro-batches, or over their compute batches.
+/// Returns whether a step accumulates gradients, either over several micro-batches or over the compute batches of one.
 bool accumulates(const proto::RunConfig& config);
 
 // Section [pipeline]: how a model is spread across the IPUs of a replica.
 
 Rows pipeline_rows();
 
-/// Returns the rows of `memory.phases` and `memory.phase-ipus`: stages that take turns on the IPUs.
+/// Returns the rows of `memory.phases` and `memory.phase-ipus`. Phases are stages that take turns on the IPUs.
 Rows phase_rows();
 
 /// Checks the keys of [pipeline] and the phases against each other and against --ipus-per-replica, as far as possible
-/// without the model. Notes keys without effect. Errors: kUsage; the message names the keys and the remedy.
+/// without the model. Adds notes on keys without effect. Errors: kUsage; the message names the keys and the remedy.
 Status check_pipeline(Options& options);
 
-// Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each also
-// with the suffix `-operators` for operators by name. Both use the same grammar:
+// Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each of
+// which also exists with the suffix `-operators` for operators by name. All use the same grammar:
 //
 //   0.6                  everywhere
 //   0.15 0.25 0.25       by IPU
@@ -55,17 +55,19 @@ Status check_pipeline(Options& options);
 Rows memory_proportion_rows();
 Rows partials_rows();
 
-/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls` (in -operators syntax).
+/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`. The latter has the syntax
+/// of the keys with -operators.
 Rows serialisation_rows();
 
-/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Notes settings without effect,
-/// and proportions below the recommended minimum. Errors: kUsage; the message names the key, the value and the remedy.
+/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without
+/// effect and on proportions below the recommended minimum. Errors: kUsage; the message names the key, the value and
+/// the remedy.
 Status check_products(Options& options);
 
 bool is_half(const Options& options);
 
-/// Checks and resolves options against each other: those that exclude or need each other, values that follow from other
-/// options, and notes on options without effect. Errors: kUsage; the message names the options.
+/// Checks options that exclude or need each other, derives values that follow from other options, and adds notes on
+/// options without effect. Errors: kUsage; the message names the options.
 Status check_together(Options& options);
 
 }  // namespace poprun::launcher

@@ -15,7 +15,7 @@
 ///     DIR/step-N/manifest.json       CheckpointManifest: what else a job needs, and checksums
 ///     DIR/step-N.part/               an incomplete checkpoint, in progress or interrupted
 ///
-/// A folder step-N is always complete: its files and then the folder itself are on the disk before it gets its name.
+/// A folder step-N is always complete, because its files and then the folder are on the disk before it gets this name.
 namespace poprun::launcher {
 
 inline constexpr const char* kStateFile = "state.safetensors";
@@ -26,48 +26,48 @@ inline constexpr std::uint32_t kCheckpointFormat = 1;
 struct Checkpoint {
   std::string folder;
   proto::CheckpointManifest manifest;  ///< The fields that this build knows.
-  bool is_of_this_build = true;        ///< If false, its files have not been checked.
+  bool is_of_this_build = true;        ///< If false, the files have not been checked.
 };
 
 /// Returns the folders step-N in `folder`, the latest first. Their files are not checked.
 std::vector<std::string> checkpoints_in(const std::string& folder);
 
-/// Checks that the contents of `folder` can be listed, if it exists. Errors: kHostResources; says why.
+/// Checks that the contents of `folder` can be listed, if it exists. Errors: kHostResources; the message says why.
 Status check_can_list(const std::string& folder);
 
-/// Returns the N of a folder step-N; 0 for any other name.
+/// Returns N for a folder step-N, and 0 for any other name.
 std::uint64_t step_of(const std::string& folder);
 
 /// Formats a manifest, including its own checksum. Errors: kBug if it cannot be formatted.
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
 /// Reads the manifest of the checkpoint `folder`. Checks the manifest against its own checksum, and each file against
-/// the size and checksum in the manifest. This reads the files completely, except if a different version or build wrote
-/// the manifest: such a checkpoint is not damaged, but check_same_job refuses it.
+/// the size and checksum in the manifest. This reads the files completely. They are not read if a different version or
+/// build wrote the manifest. Such a checkpoint is not damaged, but check_same_job refuses it.
 ///
 /// Errors
-///   kData           it is damaged: names the missing file, or the item that differs.
-///   kHostResources  a file cannot be read, which says nothing about its contents; names it and why.
+///   kData           the checkpoint is damaged; the message names the missing file, or the item that differs.
+///   kHostResources  a file cannot be read, which says nothing about its contents; the message names it and the reason.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
-/// Checks that a job of `config` continues the checkpoint with bit-identical results: all settings must be the same,
-/// except those for where the job runs, for what it outputs and, with a constant learning rate, for its number of
-/// steps. An ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
+/// Checks that a job of `config` continues the checkpoint with bit-identical results. All settings must be the same,
+/// except those of where the job runs and what it outputs and, if the learning rate is constant, the number of steps.
+/// An ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
-///   kUsage  a setting or the version differs, which the message names with both values; or a different build wrote it.
+///   kUsage  a setting or the version differs (the message has both values), or a different build wrote the checkpoint.
 ///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 
-// Disk operations of a checkpoint writer. Errors of all: kInfrastructure, with the file's name.
+// Disk operations of a checkpoint writer. Errors of all of them: kInfrastructure, with the file's name.
 
-/// Makes files that were created or renamed in a folder survive a crash.
+/// Ensures that files which were created or renamed in a folder survive a crash.
 Status sync_folder(const std::string& folder);
 
-/// Copies the first `lines` lines of a file, piece by piece. Returns false while it has fewer.
+/// Copies the first `lines` lines of a file, piece by piece. Returns false if the file still has fewer lines.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);
 
-/// Removes a checkpoint so that it is complete or absent even if interrupted.
+/// Removes a checkpoint. Even if the removal is interrupted, the checkpoint is either complete or absent.
 void remove_checkpoint(const std::string& checkpoint);
 
 void remove_parts(const std::string& folder);

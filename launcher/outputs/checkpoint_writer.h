@@ -14,8 +14,9 @@
 
 namespace poprun::launcher {
 
-/// Assembles checkpoints on the disk from the parts of replicas, one at a time, and removes old ones. Does not buffer:
-/// bytes are written to their final place as they arrive. Belongs to one thread, which waits for the disk.
+/// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and removes old ones. It
+/// does not buffer: bytes are written to their final place as they arrive. It belongs to one thread, which may wait for
+/// the disk.
 class CheckpointWriter {
  public:
   struct Setup {
@@ -24,11 +25,11 @@ class CheckpointWriter {
     std::uint32_t keep = 1;
     bool may_replace = false;  ///< Whether to replace checkpoints of other jobs (--overwrite).
   };
-  /// The outcome of a part, which is that of its whole checkpoint.
+  /// The outcome of a part, which is also the outcome of its whole checkpoint.
   enum class Outcome : std::uint8_t {
     kStored,
     kFailed,      ///< The disk did not accept the part; it may be sent again.
-    kRefused,     ///< The folder belongs to another job: retries would fail, too.
+    kRefused,     ///< The folder belongs to another job, so retries would fail, too.
     kSuperseded,  ///< A later checkpoint, or the same part sent again, replaced it.
   };
   using Done = std::function<void(Outcome)>;
@@ -36,9 +37,9 @@ class CheckpointWriter {
   struct Stored {
     std::uint64_t step = 0;
     std::uint64_t bytes = 0;
-    double seconds = 0;  ///< Wall time from the arrival of its first part.
+    double seconds = 0;  ///< Wall time from the arrival of the first part.
   };
-  /// Called when a checkpoint is complete, or when the disk has not accepted it; then with the reason.
+  /// Called when a checkpoint is complete or, with the reason, when the disk has not accepted it.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
 
   CheckpointWriter(Setup setup, News news);
@@ -46,8 +47,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// Locks the folder against other jobs on this machine, and removes interrupted checkpoints. Errors: kUsage if it
-  /// cannot be created or written to, is locked, or contains checkpoints of another job that this job may not replace.
+  /// Locks the folder against other jobs on this machine, and removes interrupted checkpoints. Errors: kUsage if the
+  /// folder cannot be created or written to, is locked, or has checkpoints of another job that may not be replaced.
   Status take_folder();
 
   /// Declares that the existing checkpoints are this job's own. Call before the first part.
@@ -66,13 +67,14 @@ class CheckpointWriter {
   /// Returns whether this job has stored a checkpoint. Threads: any.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
 
-  /// Returns the step of the checkpoint in progress, once all of its parts have begun to arrive; 0: none. Threads: any.
+  /// Returns the step of the checkpoint in progress if all of its parts have begun to arrive, and 0 otherwise. Threads:
+  /// any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Sets whether metrics.csv accepts no rows, as on a full disk: a checkpoint then waits for none. Threads: any.
+  /// Sets whether metrics.csv accepts no rows, as on a full disk. No checkpoint then waits for rows. Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
-  /// Declares metrics.csv complete: a checkpoint that waits for more rows is dropped without `News`. Threads: any.
+  /// Declares metrics.csv complete. A checkpoint that waits for more rows is then dropped without `News`. Threads: any.
   void no_more_metrics() { metrics_ended_ = true; }
 
  private:

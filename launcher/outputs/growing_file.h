@@ -13,17 +13,17 @@
 
 namespace poprun::launcher {
 
-/// Returns the error for a file that cannot be written, with errno `reason`. If the disk is full or a quota is used up,
-/// the error records a shortage of unknown size.
+/// Returns the error for a file that cannot be written. `reason` is the errno. If the disk is full or a quota is used
+/// up, the error records a shortage of unknown size.
 tl::unexpected<Error> cannot_write(const std::string& path, int reason);
 
-/// Writes all `bytes` at `offset` of an open file; `path` is its name for messages.
+/// Writes all `bytes` at `offset` of an open file. `path` is the file's name in messages.
 Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset);
 
 /// A file of lines. While the disk is full, new lines wait in memory; the file always ends with a complete line.
 class GrowingFile {
  public:
-  /// Lines that wait beyond `waiting_bytes_max` are left out; once the file accepts lines again, a line says how many.
+  /// Lines that wait beyond `waiting_bytes_max` are left out. Once the file accepts lines again, a line says how many.
   explicit GrowingFile(std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : path_(std::move(path)), waiting_bytes_max_(waiting_bytes_max) {}
   GrowingFile(GrowingFile&& other) noexcept;
@@ -37,7 +37,7 @@ class GrowingFile {
   void go_on() { goes_on_ = true; }
 
   /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier contents unless `go_on`
-  /// was called. Errors: kInfrastructure if it accepts no more data; says why. Can be retried.
+  /// was called. Errors: kInfrastructure if the file accepts no more data; the message says why. Can be called again.
   Status flush();
 
  private:
@@ -53,11 +53,11 @@ class GrowingFile {
   std::uint64_t left_out_ = 0;  ///< Number of lines left out.
 };
 
-/// Writes files in a thread of its own, since large ones take minutes on a slow disk, and retries after failures.
-/// Belongs to one thread.
+/// Writes files in another thread, since large ones take minutes on a slow disk, and retries after failures. The object
+/// itself belongs to one thread.
 class Saving {
  public:
-  /// Runs in the other thread, and runs again after each failure. Should return soon once `given_up` is true.
+  /// This runs in the other thread, and again after each failure. It should return soon once `given_up` is true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
   explicit Saving(Write write);
@@ -66,11 +66,11 @@ class Saving {
   /// Cancels the write in progress and waits for its end.
   ~Saving();
 
-  /// Polls for the result; retries one second after a failure. Call often; `now` is in seconds of a monotonic clock.
+  /// Polls for the result, and retries 1 s after a failure. Call this often. `now` is in seconds of a monotonic clock.
   void refresh(double now);
 
   [[nodiscard]] bool done() const { return done_; }
-  /// Returns the reason of the last failure; nothing before the first failure and after success.
+  /// Returns the reason for the last failure, or nothing before the first failure or after a success.
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:

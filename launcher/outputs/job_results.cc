@@ -17,7 +17,7 @@ namespace {
 constexpr double kBetweenSavesSeconds = 1;
 constexpr std::uint64_t kParametersMax = std::uint64_t{1} << 60;
 constexpr std::uint64_t kBytesOfAParameterMax = 8;
-// Allows for running statistics, and for names and shapes of tensors, which a job's shape does not count.
+// This allows for running statistics and for names and shapes of tensors, which a job's shape does not count.
 constexpr std::uint64_t kOtherWeightBytesMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kBytesOfATensor = 256;  // Per tensor, besides its data and name.
 constexpr std::uint32_t kCheckedRunsMax = 65'536;
@@ -100,7 +100,7 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Collects weights up to a bound, since a broken replica may never stop sending; the disk has space for `parameters_`.
+/// Collects weights up to a bound, since a broken replica may never stop sending. The disk has space for `parameters_`.
 Status JobResults::take_weights(const proto::TensorChunk& chunk) {
   const std::uint64_t most = kBytesOfAParameterMax * parameters_ + kOtherWeightBytesMax;
   const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
@@ -142,7 +142,7 @@ Status JobResults::begin_check(const proto::CheckPlan& plan) {
   return {};
 }
 
-/// Writes check.json; if runs are missing, leaves the check.json of an earlier check in place.
+/// Writes check.json. If runs are missing, leaves the check.json of an earlier check in place.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
@@ -176,7 +176,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   return outputs_->write(piece.offset(), piece.data());
 }
 
-/// Writes the dumps of steps up to `up_to_step`, which have ended, so that their dumps are complete.
+/// Writes the dumps of steps up to `up_to_step`. These steps have ended, so their dumps are complete.
 Status JobResults::write_dumps(std::uint64_t up_to_step) {
   while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
     auto& [step, dump] = *dumps_.begin();
@@ -221,9 +221,9 @@ Status JobResults::finish() {
   return {};
 }
 
-/// Runs in the thread of `saving_`. Results that cannot be reproduced come first.
+/// Runs in the thread of `saving_`. Results that cannot be reproduced are written first.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
-  // Recreates the folder if necessary: a user who removed it meanwhile should not also lose the training.
+  // The folder is recreated if necessary. A user who has removed it meanwhile should not also lose the training.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
   if (!main_file_written_ && !config_.has_profile()) {

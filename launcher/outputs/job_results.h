@@ -19,12 +19,12 @@
 
 namespace poprun::launcher {
 
-/// Writes what the instances of one job report to the files of result_files.h. A disk that accepts no data does not
-/// stop the job: pending data waits in memory and is retried. That memory is bounded: weights may take 8 B for each
-/// parameter in the job's announced shape, plus 64 MiB for everything else; the requested steps limit the dumps, and
-/// the plan limits the runs of a check. A sender that exceeds these bounds has a bug.
+/// Writes the reports of one job's instances to the files of result_files.h. A disk that accepts no data does not stop
+/// the job: pending data waits in memory, and the write is retried. That memory is bounded. Weights may take 8 B for
+/// each parameter in the job's announced shape, plus 64 MiB for everything else. The requested steps limit the dumps,
+/// and the plan of a check limits its runs. A sender that exceeds these bounds has a bug.
 ///
-/// Errors of all: kBug if the report contradicts itself; in inference, kInfrastructure if outputs cannot be written.
+/// Errors of all functions: kBug if the report contradicts itself; kInfrastructure if inference cannot write outputs.
 class JobResults {
  public:
   /// `config` must outlive this. `folder` need not exist before the first item arrives.
@@ -32,34 +32,34 @@ class JobResults {
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
-  /// Resumes from a checkpoint: once a first result arrives, the folder contains the checkpoint's metrics, and dumps of
-  /// steps up to `step` stay. Call before the first item.
+  /// Resumes from a checkpoint. Once the first result arrives, the folder gets the checkpoint's metrics and keeps the
+  /// dumps of steps up to `step`. Call this before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// Takes an item. The first item removes the results of an earlier run; a job that fails before it loses nothing.
+  /// Takes an item. The first item removes the results of an earlier run, so a job that fails before it loses nothing.
   /// Errors: also kInfrastructure, if there is no space for the coming weights or an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
-  /// Flushes what was taken so far to where others can read it. Call often; `now` is in seconds of a monotonic clock.
-  /// Errors: kInfrastructure if the disk does not accept it.
+  /// Flushes everything taken so far to the files, where others can read it. Call this often. `now` is in seconds of a
+  /// monotonic clock. Errors: kInfrastructure if the disk does not accept the data.
   Status refresh(double now);
 
   /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
 
-  /// Ends the report: begins to write weights or outputs, then pending metrics, then the profile. Does nothing if no
-  /// profile arrived because the report came from a different instance or broke off.
+  /// Ends the report, and begins to write weights or outputs, then pending metrics, then the profile. Does nothing if
+  /// no profile has arrived, because the report came from a different instance or broke off.
   Status finish();
 
   /// Returns whether the whole report has arrived; its files may not be complete on disk yet.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
-  /// Returns the reason why the files are not complete yet, after a failed attempt to write them.
+  /// After a failed attempt to write the files, returns the reason why they are not complete yet.
   [[nodiscard]] std::optional<Error> save_failure() const { return saving_ ? saving_->failure() : std::nullopt; }
   /// Returns the whole job's profile. Requires: `reported`, and the job is not a check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
   [[nodiscard]] const proto::CheckReport& check() const { return check_; }
-  /// Returns the number of items whose outputs are written, in inference.
+  /// In inference, returns the number of items whose outputs have been written.
   [[nodiscard]] std::uint64_t items_written() const;
 
   /// Returns whether the dump of any step up to `step` has yet to arrive or to be completed.
@@ -67,8 +67,8 @@ class JobResults {
     return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
   }
 
-  /// Writes the incomplete dumps once nothing more will arrive. Returns one line per file and, if the job ended after
-  /// step `ended_after`, one line for the requested steps that never began.
+  /// Writes the incomplete dumps. Call this once nothing more will arrive. Returns one line per file and, if the job
+  /// ended after step `ended_after`, one line for the requested steps that never began.
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
@@ -86,7 +86,7 @@ class JobResults {
 
   std::string folder_;
   const proto::RunConfig& config_;
-  std::string resumed_;                 ///< Folder of the checkpoint that the job resumes from; or empty.
+  std::string resumed_;                 ///< Folder of the checkpoint that the job resumes from, or empty.
   bool begun_ = false;                  ///< The first result has arrived.
   std::optional<GrowingFile> metrics_;  ///< Set once the first row arrives.
   bool metrics_wait_ = false;

@@ -11,12 +11,12 @@
 
 namespace poprun::launcher {
 
-/// A .npy file that is filled in any order and appears either complete or not at all: NumPy's format 1.0,
-/// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps no data in memory.
+/// A .npy file that is filled in any order and appears either complete or not at all. The format is version 1.0 of
+/// NumPy's, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. No data is kept in memory.
 class NpyFile {
  public:
-  /// Reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16", "i32" or "u8".
-  /// Errors: kInfrastructure if it cannot be written; kBug if the type is unknown.
+  /// Creates the file and reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16",
+  /// "i32" or "u8". Errors: kInfrastructure if the file cannot be written; kBug if the type is unknown.
   static Result<NpyFile> create(const std::string& path, std::string_view type, std::span<const std::int64_t> shape);
 
   NpyFile(NpyFile&&) noexcept = default;
@@ -24,14 +24,14 @@ class NpyFile {
   /// Removes a file that was not finished.
   ~NpyFile();
 
-  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte is written once. Errors:
-  /// kInfrastructure if the disk accepts no more; kBug if the bytes lie outside the array.
+  /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte must be written exactly
+  /// once. Errors: kInfrastructure if the disk accepts no more data; kBug if the bytes lie outside the array.
   Status write(std::uint64_t offset, std::string_view data);
 
-  /// Returns how many entries of the first dimension are written, judging by the number of bytes.
+  /// Returns how many entries of the first dimension have been written, judging by the number of bytes.
   [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
 
-  /// Gives the file its final name. Errors: kInfrastructure as in `write`; kBug if bytes are missing.
+  /// Gives the file its final name. Errors: kInfrastructure, as for `write`; kBug if bytes are missing.
   Status finish();
 
  private:

@@ -23,7 +23,7 @@ Json sorted(const Json& map) {
   return nlohmann::json(map);
 }
 
-/// Converts a field's value, or one of its values if it repeats.
+/// Converts a field's value, or one of its values if the field is repeated.
 void put_numbers(const FieldDescriptor& field, Json& value) {
   const bool is_integer =
       field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 || field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;
@@ -59,7 +59,7 @@ void put_numbers(const google::protobuf::Descriptor& type, Json& object) {
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 31;  // Protobuf's own limit.
 
 bool parse(const std::string& bytes, proto::Profile& profile) {
-  // A serialised Profile begins with the tag of its first field.
+  // A serialised Profile begins with the tag of its first field, which is not '{'.
   return bytes.starts_with('{') ? google::protobuf::util::JsonStringToMessage(bytes, &profile).ok()
                                 : profile.ParseFromString(bytes);
 }

@@ -8,11 +8,11 @@
 
 namespace poprun::launcher {
 
-/// Returns the first `most` bytes of the file at `path`, which may be a pipe; fewer if the file is shorter. Errors:
-/// kData, with `path` and why it cannot be read.
+/// Returns the first `most` bytes of the file at `path`, or all bytes if the file is shorter. The file may be a pipe.
+/// Errors: kData, with `path` and the reason why it cannot be read.
 Result<std::string> read_file(const std::string& path, std::uint64_t most);
 
-/// Returns the size of a regular file, before it is read; nothing for a pipe and for a missing file.
+/// Returns the size of a regular file before it is read, or nothing for a pipe or a missing file.
 std::optional<std::uint64_t> size_of_file(const std::string& path);
 
 /// An ONNX model. The launcher does not interpret it: replica 0 parses the bytes.
@@ -21,7 +21,7 @@ struct OnnxFile {
   std::string bytes;  ///< The whole file; at most protobuf's 2 GiB.
 };
 
-/// Reads the file of `[model] onnx`. Errors: kData if it is missing, unreadable, empty, or over protobuf's 2 GiB.
+/// Reads the file that `[model] onnx` names. Errors: kData if it is missing, unreadable, empty, or over 2 GiB.
 Result<OnnxFile> read_onnx_file(const std::string& path);
 
 }  // namespace poprun::launcher

@@ -28,11 +28,12 @@
 /// A check leaves the files above alone and writes its own:
 ///
 ///     DIR/check.json            findings of the last check that ended
-///     DIR/check-failure.txt     as failure.txt
-///     DIR/check-logs/           as logs/
+///     DIR/check-failure.txt     like failure.txt
+///     DIR/check-logs/           like logs/
 ///
-/// A write that fails (disk full) is kInfrastructure with the file's name and, if space is short, the needed and the
-/// available space. A file that has to be complete is then absent, and one that grows ends with a complete line.
+/// A write that fails, as on a full disk, returns kInfrastructure with the file's name and, if space is short, the
+/// needed and the available space. A file that must be complete is then absent, and one that grows ends with a complete
+/// line.
 namespace poprun::launcher {
 
 /// Names of the files and folders that a run leaves in its output folder besides its results.
@@ -47,9 +48,10 @@ class OutputFolder {
  public:
   /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an earlier run stay, except
   /// results that were incomplete when it was killed. With `sets_aside`, moves failure.txt and the logs of an earlier
-  /// attempt to the next free attempts/N, as far as possible. `held` is the lock of an earlier attempt on the same
-  /// `folder`, so that no other job can lock it in between. Errors: kUsage if it cannot be created or written to,
-  /// another job has locked it, or it contains earlier results and `overwrite` is false.
+  /// attempt to the next free attempts/N, as far as possible. `held` is the lock that an earlier attempt has on the
+  /// same `folder`. It is passed on so that no other job can lock the folder in between. Errors: kUsage if the folder
+  /// cannot be created or written to, if another job has locked it, or if it contains earlier results and `overwrite`
+  /// is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                    bool sets_aside = false, OutputFolder held = {});
 
@@ -67,13 +69,13 @@ class OutputFolder {
   int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
 };
 
-/// Checks that this user can store `bytes` of weights on the disk of `folder`. Earlier results do not count, since
-/// they are removed first. Errors: kInfrastructure.
+/// Checks that this user can store `bytes` of weights on the disk of `folder`. The space of earlier results counts as
+/// free, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, its dumps if `dumps` is true, and its failure.txt, but not the file `kept`,
-/// from which this job starts. The first new log removes its logs. Errors: kInfrastructure if a file cannot be removed;
-/// better to find out now than when the new result is complete.
+/// Removes the results of an earlier run, its failure.txt and, if `dumps` is true, its dumps. The file `kept`, from
+/// which this job starts, stays. The logs stay until the first new log removes them. Errors: kInfrastructure if a file
+/// cannot be removed, which is better found out now than when the new result is complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
 /// Writes `parts` one after the other to `path`, so that the file appears either complete or not at all. If another
@@ -82,7 +84,7 @@ Status write_whole_file(const std::string& path, const std::vector<std::string_v
                         const std::atomic<bool>* given_up = nullptr);
 
 std::string metrics_header();
-/// Formats floats with 9 digits, so that each float32 reads back exactly. The split of an evaluation is "test".
+/// Formats floats with 9 digits, so that each float32 reads back exactly. The `split` of an evaluation is "test".
 std::string metrics_row(const proto::StepMetrics& metrics);
 std::string metrics_row(const proto::EvaluationMetrics& metrics);
 
@@ -107,13 +109,13 @@ class WeightsCollector {
   bool open_ = false;  ///< The last tensor is incomplete.
 };
 
-/// One log per replica, opened at its first line. The very first line removes the logs of an earlier run. While the
-/// disk is full, a few lines of each log wait, and the rest are counted.
+/// One log per replica, which is opened at the replica's first line. The first line of any replica removes the logs of
+/// an earlier run. While the disk is full, a few lines of each log wait, and the others are only counted.
 class ReplicaLogs {
  public:
   ReplicaLogs(std::string folder, std::uint32_t replicas) : folder_(std::move(folder)), replicas_(replicas) {}
 
-  /// Returns `FOLDER/replica-05.log`, with enough digits for the names to sort by number.
+  /// Returns a path such as `FOLDER/replica-05.log`, with enough digits for the names to sort by number.
   [[nodiscard]] std::string path(std::uint32_t replica) const;
 
   void write(std::uint32_t replica, std::string_view line);
@@ -125,7 +127,7 @@ class ReplicaLogs {
   std::string folder_;
   std::uint32_t replicas_;
   std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
-  bool waiting_ = false;                        ///< A line of at least one log waits.
+  bool waiting_ = false;                        ///< At least one log has a waiting line.
 };
 
 }  // namespace poprun::launcher

@@ -38,7 +38,7 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kTypes = {{{"
                                                                               {"BOOL", 1},
                                                                               {"F8_E4M3", 1}}};
 
-/// Returns nothing if a * b overflows.
+/// Returns a * b, or nothing if it overflows.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
@@ -66,7 +66,7 @@ std::optional<std::vector<std::int64_t>> integers(const Json& object, const char
   return values;
 }
 
-/// Parses the header as JSON, without exceptions, and no deeper than the format needs.
+/// Parses the header as JSON. It throws no exceptions, and refuses JSON that is nested more deeply than necessary.
 Result<Json> parse_header(std::string_view text) {
   std::vector<std::string> names;
   const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -122,7 +122,7 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std
   return entry;
 }
 
-/// Sorts entries in the order of their data, which they must fill without gaps.
+/// Sorts the entries in the order of their data. They must fill the data without gaps.
 Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t data_bytes) {
   std::ranges::stable_sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -142,8 +142,8 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
   return {};
 }
 
-/// Recognises weights files in other formats and returns advice on them; "" for any other bytes. Requires: `begin` is
-/// not a valid header length, which the first two bytes of a pickle could be.
+/// Recognises weights files in other formats and returns advice on them, or "" for any other bytes. Requires: `begin`
+/// is not a valid header length. The first two bytes of a pickle could also be part of a valid length.
 std::string_view other_format(std::string_view begin) {
   if (begin.starts_with("PK\x03\x04")) {
     return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "
@@ -185,7 +185,7 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
   return length;
 }
 
-/// Returns the tensors that the header lists, which must fill the data without gaps.
+/// Returns the tensors that the header lists. They must fill the data without gaps.
 Result<std::vector<TensorEntry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
   POPRUN_ASSIGN(const Json header, parse_header(text));
   std::vector<TensorEntry> entries;

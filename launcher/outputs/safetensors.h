@@ -30,32 +30,32 @@ struct TensorEntry {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  ///< Offset of its first byte in the data.
-  std::uint64_t end = 0;    ///< Offset just after its last byte.
+  std::uint64_t begin = 0;  ///< Offset of the tensor's first byte in the data.
+  std::uint64_t end = 0;    ///< Offset just after the tensor's last byte.
 };
 
-/// Returns the size in bytes for a dtype and shape; nothing if the dtype is unknown or the size overflows.
+/// Returns the size in bytes for a dtype and shape, or nothing if the dtype is unknown or the size overflows.
 std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape);
 
-/// Convert a dtype to the spelling used everywhere else, "F32" to "f32", and back.
+/// Convert a dtype to the spelling used everywhere else, such as "F32" to "f32", and back.
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
-/// Returns everything before the data. Tensors are stored in the given order, so the same tensors in the same order
-/// give identical bytes. Requires: every tensor's data has the size of its shape.
+/// Returns everything that precedes the data in a file. Tensors are stored in the given order, so the same tensors in
+/// the same order give identical bytes. Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
-/// Does the same for tensors at the offsets in `entries`. Requires: they fill the data in this order, without gaps.
+/// Returns the same for tensors at the offsets in `entries`. Requires: in this order, they fill the data without gaps.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
-/// Parses the bytes of a file and returns its tensors in the order of their data. Trusts no input and never crashes
-/// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps. Errors: kData,
-/// which names `file`, what is wrong in it, and where.
+/// Parses the bytes of a file and returns its tensors in the order of their data. It trusts no input and never crashes
+/// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps. Errors: kData;
+/// the message names `file`, what is wrong in it, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
 /// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks the header, and its
-/// tensors against the file's size, before reading any data. Errors: kData if it is missing, unreadable, or damaged;
-/// kHostResources if it does not fit in this host's memory.
+/// tensors against the file's size, before reading any data. Errors: kData if the file is missing, unreadable, or
+/// damaged; kHostResources if it does not fit in this host's memory.
 Result<std::vector<Tensor>> read_safetensors(const std::string& path);
 
 /// The tensors of a file, in the order of their data.
@@ -64,7 +64,7 @@ struct TensorList {
   std::uint64_t data_begin = 0;  ///< Offset from the start of the file.
 };
 
-/// Lists the tensors in the file at `path`. Errors: kData if it is missing, unreadable, or damaged.
+/// Lists the tensors in the file at `path`. Errors: kData if the file is missing, unreadable, or damaged.
 Result<TensorList> list_safetensors(const std::string& path);
 
 }  // namespace poprun::launcher

@@ -14,8 +14,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Candidates are whole words as typed, including --option=value. Bash itself splits a word at each character of
-/// COMP_WORDBREAKS, among them = and :, and wants only the last part.
+/// The script compares candidates with the whole word that was typed, such as --option=value. But bash splits a word at
+/// each character of COMP_WORDBREAKS, such as = and :, and expects only the last part in the reply.
 constexpr const char* kScript = R"script(
 # Adds the candidates that begin with $value, each with $head in front.
 _poprun_emu_add() {
@@ -81,7 +81,7 @@ _poprun_emu() {
 complete -F _poprun_emu poprun-emu
 )script";
 
-/// Returns the `case` line for an option whose values can be completed; empty for other options.
+/// Returns the `case` line for an option whose values can be completed, or "" for any other option.
 std::string case_of(const OptionRow& row) {
   const std::string pattern = row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
   if (!row.choices.empty()) {
@@ -90,7 +90,8 @@ std::string case_of(const OptionRow& row) {
   return row.placeholder.empty() ? "" : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// Returns the beginnings of sources: "fashion-mnist", "idx:". A form may name several: "npy:DIR, npy:NAME=FILE".
+/// Returns the beginnings of sources, such as "fashion-mnist" and "idx:". The text for one kind of source may name
+/// several forms, as in "npy:DIR, npy:NAME=FILE".
 std::vector<std::string> beginnings_of_sources() {
   static const std::regex kPrefix("[a-z0-9-]+:");
   std::vector<std::string> beginnings;

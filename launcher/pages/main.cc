@@ -4,7 +4,7 @@
 
 #include "launcher/pages/pages.h"
 
-/// Run by the build: prints poprun-emu's manual page or its completion for bash.
+/// Prints poprun-emu's manual page or its completion script for bash. The build runs this program.
 int main(int argc, char** argv) {
   const std::string_view page = argc == 2 ? argv[1] : "";
   if (page != "man" && page != "bash") {

@@ -7,8 +7,8 @@ namespace poprun::launcher {
 /// Generates poprun-emu(1) in groff's man macros (groff_man(7)) from the option table.
 std::string manual_page();
 
-/// Generates a completion script for bash from the option table: options, the values of options with a list of
-/// choices, and files, folders, hosts, datasets and models for the options that take them. Needs only bash.
+/// Generates a completion script for bash from the option table. It completes options, values with a list of choices,
+/// and files, folders, hosts, datasets and models for the options that take them. The script needs only bash.
 std::string bash_completion();
 
 }  // namespace poprun::launcher

@@ -22,7 +22,7 @@ std::string text_of(const sockaddr* address) {
 
 using Interfaces = std::unique_ptr<ifaddrs, void (*)(ifaddrs*)>;
 
-/// Returns none if the kernel does not list them.
+/// Returns the interfaces of this machine, or null if the kernel does not list them.
 Interfaces interfaces() {
   ifaddrs* list = nullptr;
   return {getifaddrs(&list) == 0 ? list : nullptr, freeifaddrs};

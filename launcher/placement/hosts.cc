@@ -47,7 +47,7 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-/// Splits at commas outside of brackets. Spaces around the parts are ignored.
+/// Splits `text` at commas outside brackets. Spaces around the parts are ignored.
 std::vector<std::string_view> split_list(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
@@ -63,7 +63,7 @@ std::vector<std::string_view> split_list(std::string_view text) {
   return parts;
 }
 
-/// Expands `0-2,4` to 0 1 2 4; `00-03` keeps its width.
+/// Expands `0-2,4` to 0 1 2 4. Numbers keep their width, as in `00-03`.
 Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   std::vector<std::string> numbers;
   for (const std::string_view part : split_list(text)) {
@@ -83,7 +83,7 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   return numbers;
 }
 
-/// An entry of a list: a name, which stands for several hosts if it has brackets, and the properties of these hosts.
+/// An entry of a list: a name and the properties of its hosts. A name with brackets stands for several hosts.
 struct Entry {
   std::string names;
   std::uint32_t slots = 0;
@@ -95,7 +95,7 @@ std::optional<std::uint32_t> slots_in(std::string_view text) {
   return slots && *slots >= 1 && *slots <= kSlotsMax ? slots : std::nullopt;
 }
 
-/// Parses `user@node[0-3]`.
+/// Splits `user@node[0-3]` into the user and the names.
 Entry entry_of(std::string_view text) {
   const std::size_t at = text.find('@');
   if (at == std::string_view::npos) {
@@ -165,7 +165,7 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats, 
   return {};
 }
 
-/// Splits the slots off `user@node[0-2]:4`.
+/// Parses an entry with or without slots, such as `user@node[0-2]:4`.
 Result<Entry> entry_with_slots(std::string_view part) {
   const std::size_t close = part.rfind(']');
   const std::size_t colon = part.find(':', close == std::string_view::npos ? 0 : close);
@@ -182,7 +182,7 @@ Result<Entry> entry_with_slots(std::string_view part) {
   return entry;
 }
 
-/// Returns the words of a line without its comment; spaces around `=` do not separate words.
+/// Returns the words of a line without its comment. Spaces around `=` do not separate words.
 std::vector<std::string> words_of(std::string_view line) {
   static const std::regex around_equals("[ \\t]*=[ \\t]*");
   std::istringstream text(std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));

@@ -26,7 +26,7 @@ std::string trimmed_line(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Returns the index at which `--mca NAME VALUE` begins.
+/// Returns the index at which `--mca NAME VALUE` begins for one of `names`.
 std::optional<std::size_t> argument_at(std::span<const std::string> names, std::span<const std::string> arguments) {
   for (std::size_t i = 0; i + 2 < arguments.size(); ++i) {
     if (std::ranges::count(kOptions, arguments[i]) > 0 && std::ranges::count(names, arguments[i + 1]) > 0) {
@@ -48,7 +48,7 @@ std::optional<std::string> value_in_file(const std::string& path, const std::str
   return value;
 }
 
-/// Returns the parameter files, those with higher priority first.
+/// Returns the parameter files, from the highest priority to the lowest.
 Words parameter_files() {
   Words files;
   if (const auto list = variable({"OMPI_MCA_mca_base_param_files", "OMPI_MCA_mca_param_files"})) {

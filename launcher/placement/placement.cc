@@ -63,7 +63,7 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
   return {};
 }
 
-/// Returns the user for logins on the remote hosts: mpirun accepts only one user for all hosts.
+/// Returns the user for logins on the remote hosts. There is only one, since mpirun accepts only one for all hosts.
 Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const KnownHost> known) {
   const Host* first = nullptr;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -84,7 +84,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
   return first == nullptr ? "" : first->user;
 }
 
-/// Refuses a user together with arguments for ssh, because mpirun has only one parameter for both.
+/// Refuses a user if arguments for ssh are given, too, because mpirun has only one parameter for both.
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
   const bool given = std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||
@@ -97,7 +97,7 @@ Status check_ssh_arguments(const std::string& user, const Options& options) {
                                              user, name, user, name));
 }
 
-/// A label above the replicas that it covers.
+/// A label and the number of replicas that it covers.
 struct Cell {
   std::string label;
   std::size_t replicas;
@@ -128,7 +128,7 @@ Row make_row(std::string name, std::uint32_t replicas, Label label) {
 }
 
 /// Returns the width of one replica's cell such that every label fits with a space on each side. A cell over k replicas
-/// is k * width + k - 1 wide, since it covers k - 1 bars.
+/// is k * width + k - 1 wide, since it also covers the k - 1 bars between them.
 std::size_t replica_width(const std::vector<Row>& rows) {
   std::size_t width = 3;
   for (const Row& row : rows) {
@@ -175,7 +175,7 @@ std::string own_address(const Placement& placement) {
       return *source;
     }
   }
-  // No remote host has an address here: only ssh can resolve their names, from its own configuration.
+  // No remote host has an address here, so only ssh can resolve their names, with its own configuration.
   std::vector<std::string> own = own_addresses();
   std::erase_if(own, is_loopback);
   return own.size() == 1 ? own.front() : machine_name();

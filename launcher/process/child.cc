@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kLineBytesMax = 1 << 20;
 constexpr std::size_t kReadBytes = 64 << 10;
 
-/// A pipe whose ends both close on exec: the child keeps only the descriptors that dup2 makes.
+/// A pipe whose ends both close on exec, so that the child keeps only the descriptors that dup2 makes.
 struct PipeEnds {
   int read = -1;
   int write = -1;
@@ -36,7 +36,8 @@ Result<PipeEnds> make_pipe() {
   return PipeEnds{ends[0], ends[1]};
 }
 
-/// On failure, returns -1 and sets errno. Unlike writing to a pipe that nobody reads, a file in memory cannot block.
+/// Returns a descriptor from which `text` can be read; on failure, returns -1 and sets errno. The text is in a file in
+/// memory, because writing to a pipe that nobody reads yet could block.
 int readable_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   std::size_t written = 0;
@@ -83,8 +84,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-/// Runs in the child between fork and exec, with only async-signal-safe calls, since other threads of the launcher may
-/// have held locks. Waits for the parent to write to `go`. On failure, reports errno to the parent.
+/// Runs in the child between fork and exec. It makes only async-signal-safe calls, since other threads of the launcher
+/// may have held locks. It waits for the parent to write to `go`. If exec fails, it reports errno to the parent.
 [[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in, int out, int err,
                          int report, PipeEnds go, int death_signal, pid_t parent) {
   setpgid(0, 0);
@@ -152,7 +153,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   for (const int end : {in, out.write, err.write, report.write, go.read, go.write}) {
     close(end);
   }
-  // Returns at once, since exec closes the child's end.
+  // This call returns at once, since exec closes the child's end of the pipe.
   const ssize_t told = read(report.read, &reason, sizeof(reason));
   close(report.read);
   auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout), program.writes_lines);
@@ -163,7 +164,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
                 fmt::format("{} cannot be started: {}{}", program.path, std::strerror(reason),
                             reason == EAGAIN ? "; check ulimit -u and the control group's pids.max" : ""));
   }
-  setpgid(pid, pid);  // Also done here, so that a signal sent right now finds the group.
+  setpgid(pid, pid);  // The parent does this, too, so that a signal sent right now finds the group.
   out_pipe->read();
   err_pipe->read();
   return std::unique_ptr<Child>(new Child(pid, std::move(out_pipe), std::move(err_pipe)));
@@ -190,7 +191,7 @@ Child::Pipe::Pipe(asio::io_context& loop, int descriptor, OnLine on_line, bool h
 
 void Child::Pipe::read() {
   stream_.async_read_some(asio::buffer(buffer_), [this](const asio::error_code& error, std::size_t bytes) {
-    // Cancelled only when this object is being destroyed.
+    // The read is cancelled only when this object is being destroyed.
     if (error == asio::error::operation_aborted) {
       return;
     }

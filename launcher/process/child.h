@@ -15,29 +15,32 @@
 
 namespace poprun::launcher {
 
-/// A child process of ours: started, read line by line or in pieces, killed as a process group, reaped by the job. It
-/// gets its own process group and only the standard input that it is given. If this process dies first, the kernel
-/// sends it `death_signal`, unless that is 0, so that even a SIGKILLed launcher leaves nothing behind (for mpirun, see
-/// start_guard). It does not receive requests (kRequestSignals): they are ignored for programs that keep this setting,
-/// like our data server, and blocked for those that install handlers, like mpirun. Belongs to the loop's thread, which
-/// must also be the thread that started it (the kernel's rule for the death signal).
+/// A child process of this process. Its output is read line by line or in pieces. It gets its own process group, which
+/// is killed as a whole, and only the standard input that it is given. The job reaps it. If this process dies first,
+/// the kernel sends `death_signal` to the child unless that is 0, so that even a SIGKILLed launcher leaves nothing
+/// behind (for mpirun, see start_guard). The child does not receive requests (kRequestSignals). They are ignored, for
+/// programs that keep this setting, like our data server, and also blocked, for programs that install handlers, like
+/// mpirun. The object belongs to the loop's thread, which must also be the thread that started the child, because the
+/// kernel sends the death signal when that thread ends.
 class Child {
  public:
   struct Program {
     std::string path;
     std::vector<std::string> arguments;                            ///< arguments[0] is the name.
-    std::vector<std::pair<std::string, std::string>> environment;  ///< Additions to our own.
+    std::vector<std::pair<std::string, std::string>> environment;  ///< Additions to our own environment.
     int death_signal = 0;
     std::string input = {};  ///< The child's complete standard input.
-    /// Called with the child's pid before it runs. If this call fails, or this process dies, the program never runs.
+    /// Called with the child's pid before the program runs. If the call fails or this process dies, the program never
+    /// runs.
     std::function<Status(pid_t pid)> before = {};
     std::vector<std::string> without = {};  ///< Variables of our environment that the child does not get.
-    bool writes_lines = true;  ///< If false, `on_stdout` receives its output unchanged, in pieces as they arrive.
+    bool writes_lines = true;  ///< If false, `on_stdout` receives the output unchanged, in pieces as they arrive.
   };
   /// Receives one line without its newline. Lines longer than 1 MiB are split.
   using OnLine = std::function<void(std::string_view line)>;
 
-  /// Starts the program. Errors: kHostResources if it cannot be started; names it and the reason; those of `before`.
+  /// Starts the program. Errors: kHostResources if the program cannot be started, with its name and the reason; also
+  /// those of `before`.
   static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program, OnLine on_stdout,
                                               OnLine on_stderr);
 
@@ -47,7 +50,8 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// Sends SIGKILL to the process group, unless the child is reaped: its number may then belong to another process.
+  /// Sends SIGKILL to the process group. Does nothing once the child has been reaped, since its number may then belong
+  /// to another process.
   void kill() const;
   void reaped() { reaped_ = true; }
 

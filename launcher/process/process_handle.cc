@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
-extern "C" {  // Missing in glibc 2.36.
+extern "C" {  // The header in glibc 2.36 lacks this.
 #include <sys/pidfd.h>
 }
 
@@ -89,7 +89,7 @@ void ProcessHandle::reap() const {
 }
 
 void signal_child_of(pid_t parent, pid_t pid, int number) {
-  // Opens the handle first, then checks the parent: the number may be reused before that, but not afterwards.
+  // The parent is checked once the handle is open, because a later reuse of the number does no harm.
   if (const auto handle = ProcessHandle::open(pid); handle && collectives::parent_of(pid) == parent) {
     handle->signal(number);
   }

@@ -19,39 +19,40 @@
 namespace poprun::launcher {
 
 struct Programs {
-  std::string replica;  ///< Beside our own executable, like `data_server`.
+  std::string replica;  ///< In the folder of our own executable, like `data_server`.
   std::string data_server;
   std::string mpirun;  ///< Found in PATH.
 };
 
-/// Finds the programs; with `other_hosts`, also checks that the script between mpirun and ssh exists. Errors:
-/// kHostResources if a program is missing; says where it should be or what to install.
+/// Finds the programs. With `other_hosts`, also checks that the script between mpirun and ssh exists. Errors:
+/// kHostResources if a program is missing; the message says where it should be or what to install.
 Result<Programs> find_programs(bool other_hosts);
 
-/// Returns the program of this name that a shell would run; nothing if PATH contains no such program.
+/// Returns the program of this name that a shell would run, or nothing if PATH contains no such program.
 std::optional<std::string> in_path(const std::string& program);
 
-/// Runs `mpirun` to ask for its version. Errors: kHostResources if it does not belong to Open MPI 4; says which version
-/// it is and which is needed.
+/// Runs `mpirun` to ask for its version. Errors: kHostResources if the program does not belong to Open MPI 4; the
+/// message says which version it is and which one is needed.
 Status check_mpirun_program(const std::string& mpirun);
 
-/// Checks the version in `answer`, which `mpirun --version` printed. Errors: as above.
+/// Checks the version in `answer`, which `mpirun --version` printed. Errors: the same as for check_mpirun_program.
 Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
 
-/// Returns the path of one of our programs, whether or not it exists: for --dry-run and questions.
+/// Returns the path of one of our programs, whether or not it exists. Used for --dry-run and inquiries.
 std::string path_beside_us(const std::string& program);
 
-/// The processes of a job: mpirun, the data server if we started it, and a replica that answers a question. Knows how
-/// to end them all, but not why. Belongs to the loop's thread. This process adopts the orphans below it, so that
-/// `kill_all` finds everything on this machine even after mpirun died.
+/// The processes of a job: mpirun, the data server if we started it, and a replica that answers a question. The
+/// supervisor knows how to end all of them, but not why. It belongs to the loop's thread. This process adopts the
+/// orphans among its descendants, so that `kill_all` finds everything on this machine even after mpirun has died.
 class Supervisor {
  public:
-  /// `status` is that of waitpid. Called once, after the last line of the program.
+  /// Called once, after the program's last line of output. `status` is that of waitpid.
   using OnExit = std::function<void(int status)>;
 
   explicit Supervisor(asio::io_context& loop);
 
-  /// Start a process. Errors: those of Child::start. mpirun cleans up even if this process is killed (start_guard).
+  /// These functions start a process. Errors: those of Child::start. mpirun cleans up even if we are killed
+  /// (start_guard).
   Status start_mpirun(const Child::Program& program, collectives::JobFolder& folder, Child::OnLine on_stdout,
                       Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout, Child::OnLine on_stderr,
@@ -63,8 +64,8 @@ class Supervisor {
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Makes mpirun clean up and end, which takes 2 s: kills its children (kill_children), which have nothing left to
-  /// save. Also kills the data server.
+  /// Makes mpirun clean up and end, which takes 2 s. To this end, kills mpirun's children (kill_children), which have
+  /// nothing left to save. Also kills the data server.
   void terminate();
 
   /// Sends SIGKILL to all descendants of this process.

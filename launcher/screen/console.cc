@@ -29,7 +29,7 @@ namespace {
 constexpr std::string_view kClearLine = "\r\x1b[K";
 constexpr double kPatienceSeconds = 10;
 
-/// Writes `text`, waiting for a slow reader. Returns errno if the rest cannot be written.
+/// Writes `text`, and waits for a slow reader. Returns 0, or errno if something could not be written.
 int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -51,7 +51,7 @@ bool is_live_terminal() {
 
 constexpr std::size_t kPageWidthMax = 10'000;
 
-/// Returns the columns of the terminal behind a descriptor; 80 if it is not a terminal.
+/// Returns the number of columns of the terminal `descriptor`, or 80 if it is not a terminal.
 std::size_t terminal_width(int descriptor) {
   winsize size{};
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -83,15 +83,16 @@ struct Outlet::State {
   std::string shown;            ///< Text that it shows now.
   int live_descriptor = -1;
   std::uint64_t writes = 0;     ///< Number of completed writes.
-  std::map<int, int> failures;  ///< errno by descriptor.
+  std::map<int, int> failures;  ///< By descriptor: errno of its first failed write.
   bool has_thread = false;
   bool writing = false;
-  bool gave_up = false;  ///< The wait for the reader has ended.
+  bool gave_up = false;  ///< Whether the wait for the reader has timed out.
   bool over = false;
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Drops lines until the rest fit: droppable lines before others, older before newer. One line always stays.
+  /// Drops lines until the rest fit: those of Keep::kIfRoom before others, and older ones before newer ones. One line
+  /// always stays.
   void make_room() {
     while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &State::Line::keep);
@@ -103,7 +104,7 @@ struct Outlet::State {
     }
   }
 
-  /// Writes the most urgent text, and releases the lock meanwhile. Requires: not settled.
+  /// Writes the most urgent text, and releases the lock while it does so. Requires: there is text to write.
   void write_next(std::unique_lock<std::mutex>& lock) {
     int descriptor = live_descriptor;
     std::string text = shown.empty() ? "" : std::string{kClearLine};
@@ -145,7 +146,7 @@ struct Outlet::State {
     }
   }
 
-  /// Makes the thread write new text; if there is no thread, writes the text now.
+  /// Makes the thread write new text. If there is no thread, writes the text now.
   void deliver(std::unique_lock<std::mutex>& lock) {
     if (has_thread) {
       make_room();

@@ -12,7 +12,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kWindowSeconds = 5;
-constexpr double kMarkSeconds = 0.05;  // Outputs arrive by the thousand: not every one gets a mark.
+constexpr double kMarkSeconds = 0.05;  // Not every output gets a mark: thousands arrive at a time.
 
 constexpr double kPlainProgressSeconds = 10;
 

@@ -13,13 +13,13 @@ namespace poprun::launcher {
 /// The progress and speed of a job, as one line of text. Speeds are wall-clock figures over the last few seconds.
 class Progress {
  public:
-  /// Records the job's size. Call before the first step; without it there is no total and no epoch count.
+  /// Records the job's size. Call this before the first step. Without it, neither the total nor the epochs are known.
   void shape(const proto::JobShape& shape);
   void step(const proto::StepMetrics& metrics);
 
   void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
 
-  /// Records, in inference, that outputs for `done` of `total` items arrived, `wall_seconds` after a fixed moment.
+  /// In inference, records that outputs for `done` of `total` items have arrived, `wall_seconds` after a fixed moment.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }
@@ -27,17 +27,17 @@ class Progress {
   [[nodiscard]] std::uint64_t done() const { return items_ > 0 ? items_done_ : last_.step(); }
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
 
-  /// Returns the last step; its `step` is unset before the first one.
+  /// Returns the metrics of the last step. Before the first step, `step` is 0.
   [[nodiscard]] const proto::StepMetrics& last() const { return last_; }
-  /// Returns the last evaluation; its items are unset before the first one.
+  /// Returns the metrics of the last evaluation. Before the first one, `items` is 0.
   [[nodiscard]] const proto::EvaluationMetrics& last_evaluation() const { return evaluation_; }
-  /// Returns whether the job is compiled, so that its size is known.
+  /// Returns whether the job has been compiled, so that its size is known.
   [[nodiscard]] bool shape_known() const { return shape_.samples_per_step() > 0; }
-  /// Samples of all replicas per second of wall time; 0 while unknown.
+  /// Returns the samples of all replicas per second of wall time, or 0 while this is unknown.
   [[nodiscard]] double samples_per_second() const;
 
   /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most `width`
-  /// columns; if space is short, leaves out accuracy, speed, loss and epoch. In inference, returns `1,234 of 10,000
+  /// columns. If space is short, accuracy, speed, loss and epoch are left out. In inference, returns `1,234 of 10,000
   /// items  4,210 items/s  ETA 0:02`. Before the first step or output, returns `starting`.
   [[nodiscard]] std::string line(std::size_t width) const;
 
@@ -62,23 +62,24 @@ class Progress {
 /// Formats a duration: `0:53`, `12:07`, `3:02:10`.
 std::string clock_text(double seconds);
 
-/// Shows a running job: size, evaluations and progress, in a terminal's live line or elsewhere in lines at intervals.
+/// Shows the size, evaluations and progress of a running job. Progress is shown in the live line of a terminal and, if
+/// there is no terminal, in lines at intervals.
 class Display {
  public:
   /// Both references must outlive this.
   Display(Console& console, const proto::RunConfig& config) : console_(console), config_(config) {}
 
-  /// Shows an item of a report as it arrives; outputs go to `outputs` instead.
+  /// Shows an item of a report when it arrives. For outputs of inference, call `outputs` instead.
   void take(const proto::ReportItem& item);
-  /// Records, in inference, that the outputs for `done` of `total` items are written.
+  /// In inference, records that the outputs for `done` of `total` items have been written.
   void outputs(std::uint64_t done, std::uint64_t total, double now) { progress_.outputs(done, total, now); }
 
-  /// Shows what a job that was asked to stop is still doing, in place of its progress.
+  /// Replaces the progress with what the job is still doing after it was asked to stop.
   void stopping(const std::string& doing, double now);
 
-  /// Updates the line. Call often; `now` is monotonic_seconds().
+  /// Updates the line. Call this often. `now` is monotonic_seconds().
   void refresh(double now);
-  /// Ends the display. Without a live line, shows the final progress.
+  /// Ends the display. If there is no live line, shows the final progress.
   void end();
 
   [[nodiscard]] const Progress& progress() const { return progress_; }

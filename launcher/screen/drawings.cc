@@ -36,7 +36,7 @@ class Curve {
 
   void mark(std::uint32_t step, char letter) {
     const std::size_t column = column_of(step);
-    std::size_t row = rows_;  // Counted from below; the highest row is above the curve.
+    std::size_t row = rows_;  // Rows are counted from below. The highest is above the curve.
     while (row > 0 && (cells_[row - 1][column] == ' ' || cells_[row - 1][column] == '-')) {
       --row;
     }
@@ -60,7 +60,7 @@ class Curve {
     return steps_ == 0 ? 0 : std::min(step * most_.size() / steps_, most_.size() - 1);
   }
 
-  /// Returns the row of the limit, which is above all others if the limit is the top.
+  /// Returns the row of the limit. If the limit is the top, this is the row above the curve.
   [[nodiscard]] std::size_t limit_row() const { return static_cast<std::size_t>(limit_ * rows_ / top_); }
 
   void draw() {
@@ -77,7 +77,7 @@ class Curve {
     }
   }
 
-  /// Returns the character for `filled` thirds of a row, in a column with `most` bytes.
+  /// Returns the character for a row that is filled to `filled` thirds, in a column with `most` bytes.
   [[nodiscard]] char cell(std::size_t row, std::uint64_t filled, std::uint64_t most) const {
     const std::uint64_t middle = (2 * row + 1) * top_ / (2 * rows_);
     if (filled == kThirds && middle < liveness_.always_live()) {

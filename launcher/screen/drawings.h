@@ -9,7 +9,7 @@
 
 namespace poprun::launcher {
 
-/// A mark at a step, such as the beginning of a function.
+/// A name for a step, such as that of the function that begins there.
 struct NamedStep {
   std::uint32_t step = 0;
   std::string name;
@@ -19,12 +19,12 @@ struct CurveFrame {
   std::size_t width = 80;
   std::size_t rows = 8;     ///< Not counting the rows for marks, axis and names.
   std::uint64_t limit = 0;  ///< Size of the memory in bytes.
-  std::uint64_t top = 0;    ///< Bytes of the highest row; 0: top_of the curve.
+  std::uint64_t top = 0;    ///< Bytes that the highest row stands for; 0: as top_of chooses.
   std::size_t marks = 0;    ///< Number of peaks to mark, numbered from 1.
 };
 
-/// Draws live bytes over the steps; a column shows the maximum over its steps. '=' stands for bytes that are always
-/// live, '#' for the others, and '!' for bytes beyond the limit; ':' and '.' fill two thirds and one third of a row.
+/// Draws the live bytes at each step. A column shows the maximum of its steps. '=' stands for bytes that are always
+/// live, '#' for the others, and '!' for bytes beyond the limit. ':' and '.' are two thirds and one third of a row.
 ///
 ///      60.0 MiB |------1--------------------
 ///               |     :#          2
@@ -35,10 +35,10 @@ struct CurveFrame {
 std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& frame,
                            const std::vector<NamedStep>& names);
 
-/// Returns the bytes that the highest row stands for: the limit, or the peak if it is above the limit or far below.
+/// Returns the bytes of a curve's highest row: the limit or, if the peak is above the limit or far below it, the peak.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
-/// Formats bytes of a memory: in KiB if `memory` is less than 8 MiB, as for a tile, else in MiB.
+/// Formats bytes of a memory of size `memory`: in KiB if it is smaller than 8 MiB, like that of a tile, else in MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
 /// Returns the live bytes at a step, including those that are always live.
@@ -51,8 +51,8 @@ struct BarPart {
   std::uint64_t bytes = 0;
 };
 
-/// Draws bytes of a memory as a bar of `width` columns, one part after the other. A column shows the part at its
-/// middle; '.' is free, and '|' is the limit, which parts may exceed:
+/// Draws the bytes of a memory as a bar of `width` columns, one part after the other. A column shows the part at its
+/// middle. '.' is free memory, and '|' is the limit, which the parts may exceed:
 ///
 ///     TTTTTTTtttttWWWCX.............|        TTTTTTTTTTTTTTTTTTTtttttttt|ttWWW
 ///

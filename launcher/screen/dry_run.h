@@ -15,11 +15,11 @@ struct DryRunFrame {
   bool everything = false;  ///< Show every IPU, even if there are many, and where tensors are kept.
 };
 
-/// Shows the graphs of the answer, then the compiled job: its size, steps and notes, the memory and device time of its
-/// IPUs. Leaves out what the replica did not reach before an error.
+/// Shows the graphs of the answer, then the compiled job: its size, steps and notes, and the memory and device time of
+/// its IPUs. What the replica did not reach before an error is left out.
 std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame);
 
-/// Returns a row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.
+/// Returns a table with one row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.
 std::string model_table(const proto::ModelList& list);
 
 }  // namespace poprun::launcher

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kGrowth = "per unit";
 
-/// Formats a cell, which is "-" for 0.
+/// Formats bytes for a cell of a table; 0 becomes "-".
 std::string bytes_or_dash(std::uint64_t bytes) {
   return bytes == 0 ? "-" : mebibytes_text(bytes);
 }
@@ -231,7 +231,7 @@ struct Growth {
   }
 };
 
-/// Returns nothing unless all values are whole numbers, and the first and the last differ.
+/// Returns nothing unless all values are whole numbers and the first and the last differ.
 std::optional<Growth> growth_of(const std::vector<VariedRow>& rows) {
   if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
     return std::nullopt;
@@ -244,7 +244,7 @@ std::string growth_text(std::int64_t bytes) {
   return (bytes < 0 ? "-" : "") + mebibytes_text(static_cast<std::uint64_t>(std::abs(bytes)));
 }
 
-/// Returns the mean growth per unit from the first row to the last; "" if the values are not whole numbers.
+/// Returns a row with the mean growth per unit from the first row to the last, or "" if growth_of returns nothing.
 std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width, bool compiled) {
   const std::optional<Growth> growth = growth_of(rows);
   if (!growth) {
@@ -279,7 +279,7 @@ std::string share_text(const proto::CompiledEstimate& compiled, const Purpose& p
   return fmt::format("{} {:>3} %", mebibytes_text(bytes), (100 * bytes + all / 2) / all);
 }
 
-/// Returns a row per value with the IPUs' memory, by purpose, at their fullest steps. Requires: all rows were compiled.
+/// Returns a row per value with the memory of the IPUs at their fullest steps, by purpose. Requires: all are compiled.
 std::string purposes_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const Purpose& purpose : kPurposes) {

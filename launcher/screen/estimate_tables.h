@@ -10,16 +10,17 @@ namespace poprun::launcher {
 
 struct EstimateFrame {
   bool by_layer = false;
-  bool everything = false;  ///< Also every block of the layers, and every IPU, even if there are many.
+  bool everything = false;  ///< Also show every block of the layers, and every IPU, even if there are many.
 };
 
-/// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs;
-/// if requested, a row per layer; if it was compiled, rows for its IPUs, and their sum next to the estimate.
+/// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs.
+/// If requested, a row per layer follows. If the job was compiled, rows for its IPUs follow, with their sum and the
+/// estimate.
 std::string estimate_tables(const proto::JobEstimate& job, const EstimateFrame& frame);
 
 /// Returns a row for each value of the key and, if the values are whole numbers, the mean growth per unit from the
 /// first row to the last. If the jobs were compiled, a second table shows the same for the bytes of each purpose.
-/// Requires: one value per job; either all jobs were compiled, or none.
+/// Requires: there is one value per job; either all jobs were compiled, or none was.
 std::string varied_table(const std::string& key, const std::vector<std::string>& values,
                          const proto::EstimateAnswer& answer);
 

@@ -17,15 +17,15 @@
 /// Rows that --dry-run, `estimate --compile` and the summary of a job have in common.
 namespace poprun::launcher {
 
-/// Names and values, one pair per line.
+/// Names and their values. Each pair becomes one line.
 using JobRows = std::vector<std::pair<std::string, std::string>>;
 
-/// Returns a line per row, with the values in one column.
+/// Returns one line per row. The values are aligned in one column.
 std::string to_text(const JobRows& rows);
 
 struct ShownIpus {
-  bool all = false;            ///< If false, only those of `listed_rows`.
-  std::string_view elsewhere;  ///< Where to find the others: "which -v lists".
+  bool all = false;            ///< If false, only those that `listed_rows` selects are shown.
+  std::string_view elsewhere;  ///< Where the others are shown: "which -v lists".
 };
 
 /// Calls row(ipu, stands_out) for each shown IPU, and adds a row where some are left out.
@@ -42,16 +42,17 @@ void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown,
 /// Adds the batch sizes of a job.
 void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes);
 
-/// Adds the device time of a step, or of a batch in inference: in total, of the host and, for several IPUs, of each.
+/// Adds the device time of a step or, in inference, of a batch: the total, the host's and, if there are several IPUs,
+/// each IPU's.
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown);
 
-/// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sums over all tiles of their peaks, and of the bytes
-/// that they hold during the whole run. After `suffix`, the IPU with the fullest tile of all is marked.
+/// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sum of all tiles' peaks, and that of the bytes that
+/// they hold during the whole run. If the IPU has the fullest tile of all, a mark follows `suffix`.
 std::string memory_text(const proto::IpuMemory& memory, bool has_fullest_tile, std::string_view suffix = "");
 
-/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if it is over the limit, also by how
-/// much. Only tiles are reported as over, since they alone decide whether a job fits.
+/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if that tile is over the limit, also says
+/// by how much. Only tiles are reported as over the limit, since they alone decide whether a job fits.
 std::string tiles_text(const proto::IpuMemory& memory);
 
 /// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that suits their sum.

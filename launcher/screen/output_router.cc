@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kHiddenLinesMax = 20;
 constexpr std::size_t kHeldLinesMax = 1000;
 
-/// Formats a rank's line for the screen: with its own tag if it has one, otherwise as `[instance 3 @ node1] text`.
+/// Formats a rank's line for the screen. Unless it has its own tag, it becomes `[instance 3 @ node1] text`.
 std::string screen_line(const TaggedLine& line, const Placement& placement) {
   if (parse_replica_line(line.text)) {
     return line.text;
@@ -33,7 +33,7 @@ OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement&
       hidden_(placement.num_instances) {}
 
 void OutputRouter::take(std::string_view line, bool is_stderr) {
-  // Programs with progress bars rewrite a line with \r; only its last state counts.
+  // Programs with progress bars use \r to rewrite a line, of which only the last state is shown.
   while (line.ends_with('\r')) {
     line.remove_suffix(1);
   }

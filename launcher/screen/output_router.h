@@ -13,14 +13,14 @@
 
 namespace poprun::launcher {
 
-/// Routes each line of mpirun's output: to the screen, preceded by instance and host, and to the log of its replica.
+/// Sends each line of mpirun's output to the screen, preceded by instance and host, and to the log of its replica.
 /// mpirun's own messages are shown only on request.
 class OutputRouter {
  public:
   struct Setup {
     std::int64_t only_instance = -1;  ///< Show only this instance; -1: all.
     bool show_mpirun = false;
-    bool show_info = false;  ///< Also show the replicas' own I lines, which their logs always contain.
+    bool show_info = false;  ///< Also show the replicas' lines with the tag I, which their logs always contain.
   };
 
   /// All references must outlive this.
@@ -28,17 +28,17 @@ class OutputRouter {
 
   void take(std::string_view line, bool is_stderr);
 
-  /// Shows mpirun's own lines, if requested. They wait for this call, so that the root cause can be printed first.
+  /// Shows mpirun's own lines if this was requested. They wait for this call, so that the root cause comes first.
   void release_mpirun_lines();
 
-  /// Returns the number of mpirun's own lines that wait.
+  /// Returns how many of mpirun's own lines are waiting.
   [[nodiscard]] std::size_t held_lines() const { return held_.size(); }
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
   [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
 
-  /// Returns the last lines of an instance that were not shown.
+  /// Returns those of an instance's last lines that were not shown.
   [[nodiscard]] std::vector<std::string> hidden_lines(std::uint32_t instance) const;
 
  private:

@@ -68,7 +68,7 @@ class Comparison {
 
   [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
 
-  /// Returns all IPUs if there are few, else the IPU whose fullest tile changes most.
+  /// Returns all IPUs if there are few, else only the IPU whose fullest tile changes most.
   [[nodiscard]] std::vector<int> in_detail() const {
     std::vector<int> all;
     int most = 0;
@@ -215,7 +215,7 @@ class Comparison {
     }
   }
 
-  /// Formats an operator's two plans; empty if one is missing, or if they are the same.
+  /// Formats an operator's two plans. Returns "" if one is missing or if they are the same.
   [[nodiscard]] std::string changed_plan(const Row& row) const {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to

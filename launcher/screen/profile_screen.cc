@@ -79,7 +79,7 @@ class Screen {
     text_ += over == 0 ? ": fits\n" : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
   }
 
-  /// Shows the notes in full, as --dry-run also does.
+  /// Shows all notes in full, as --dry-run does.
   void notes() {
     for (const proto::Note& note : profile_.notes()) {
       const std::string lines = wrapped(note.text(), kBarName, frame_.width, note.text().size());
@@ -103,7 +103,8 @@ class Screen {
     }
   }
 
-  /// Shows an IPU's bytes that are always live, the others, and its fullest tile; for several IPUs, a column per IPU.
+  /// Shows the bytes of each category. One IPU gets columns for the bytes that are always live, the others, and its
+  /// fullest tile. Several IPUs get one column each.
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;
@@ -133,7 +134,7 @@ class Screen {
     figures("  -    unused then", unused(ipus), one);
   }
 
-  /// A row of the table, by column.
+  /// The figures of a row of the table, by column.
   using Figures = std::vector<std::uint64_t>;
 
   [[nodiscard]] Figures bytes_of_category(const std::vector<int>& ipus, int c) const {
@@ -161,7 +162,7 @@ class Screen {
     return true;
   }
 
-  /// Returns the bytes that the plans leave unused: the tiles of an IPU reach their peaks at different steps.
+  /// Returns the bytes that the plans leave unused because tiles of an IPU reach their peaks at different steps.
   [[nodiscard]] Figures unused(const std::vector<int>& ipus) const {
     const auto of = [](std::uint64_t peak, const proto::Liveness& liveness) {
       return peak - std::min(peak, most_live_bytes(liveness));
@@ -177,7 +178,7 @@ class Screen {
     return bytes;
   }
 
-  /// Adds a row; `one`: only one IPU is shown, and the last column is for its fullest tile.
+  /// Adds a row. `one` says that only one IPU is shown, and the last column is for its fullest tile.
   void figures(const std::string& name, const Figures& bytes, bool one) {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -188,7 +189,7 @@ class Screen {
     cells(name, texts);
   }
 
-  /// Returns the first of `ipus`, as many as there is space for.
+  /// Returns as many of the first `ipus` as there is space for.
   [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
     const std::size_t room = (frame_.width - kCategoryName) / kCell;
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};

@@ -7,10 +7,11 @@
 
 namespace poprun::launcher {
 
-/// Shows a profile to a person: bars for each IPU's memory and for that of its fullest tile, by category, with the
-/// limit; the bytes of categories; tile balance; liveness over the steps with the operators at its peaks; the largest
-/// variables at the peak; the operators that take longest. Of more than four IPUs, only the fullest gets all of these.
-/// Requires: the profile has a report. Lines are as wide as the frame, at least 80 columns.
+/// Formats a profile for a person. Bars show, by category, the memory of each IPU and of its fullest tile, with the
+/// limit. Then follow the bytes of each category, the tile balance, the liveness over the steps with the operators at
+/// its peaks, the largest variables at the peak, and the operators that take longest. If there are more than four IPUs,
+/// only the fullest gets all of these. Requires: the profile has a report. Lines fill the frame, or 80 columns if it is
+/// narrower.
 std::string profile_screen(const proto::Profile& profile, const ProfileFrame& frame);
 
 struct NamedProfile {
@@ -18,8 +19,8 @@ struct NamedProfile {
   const proto::Profile& profile;
 };
 
-/// Shows two profiles in the layout of profile_screen, side by side with their differences. Bars and curves have the
-/// same scale. IPUs that only one profile has are left out, and a line says so. Requires: both have reports.
+/// Shows two profiles side by side, in the layout of profile_screen, with their differences. Bars and curves have the
+/// same scale in both. IPUs that only one profile has are left out, and a line says so. Requires: both have reports.
 std::string profile_comparison(const NamedProfile& source, const NamedProfile& target, const ProfileFrame& frame);
 
 }  // namespace poprun::launcher

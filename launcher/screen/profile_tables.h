@@ -22,14 +22,14 @@ struct ProfileFrame {
   bool everything = false;  ///< Show every IPU, even if there are many, with more details.
 };
 
-/// Columns of the name before a bar.
+/// Number of columns for the name before a bar.
 inline constexpr std::size_t kBarName = 12;
 
-/// Shortens `text` to at most `width` columns; ".." replaces its end.
+/// Shortens `text` to at most `width` columns, with ".." in place of its end.
 std::string shortened(std::string_view text, std::size_t width);
 
-/// Wraps `text` into lines of at most `width` columns, broken at spaces and indented by `indent` spaces; ".." replaces
-/// what does not fit into `lines`. Ends with a newline.
+/// Wraps `text` into lines of at most `width` columns, broken at spaces and indented by `indent` spaces. ".." replaces
+/// what does not fit into `lines` lines. The result ends with a newline.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t lines);
 
 /// Formats a share from 0 to 1 as "12.3 %".
@@ -38,14 +38,14 @@ std::string percent(double share);
 /// Formats bytes of a tile's memory, with commas: "1,234 B".
 std::string of_tile(std::uint64_t bytes);
 
-/// Returns the letter of a category in bars: a capital for bytes that are always live.
+/// Returns the letter of a category in bars. It is a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
-/// Returns the parts of a bar: first the bytes that are always live, by category, then the others, and last, as '-',
-/// the bytes that the plan leaves unused.
+/// Returns the parts of a bar: first the bytes that are always live, by category, then the others by category, and
+/// finally, as '-', the bytes that the plan leaves unused.
 std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak);
 
-/// Formats a line of `width` columns: a name, a bar (memory_bar), and figures.
+/// Formats a line of `width` columns with a name, a bar (see memory_bar) and figures.
 std::string bar_line(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                      const std::string& figures, std::uint64_t scale = 0);
 

@@ -19,7 +19,7 @@ std::int64_t columns_of(const proto::CycleSequence& sequence) {
   return std::int64_t{sequence.repeat()} * sequence.cycles_size();
 }
 
-/// Formats the work of a cycle in the given round of its sequence.
+/// Formats a part of a cycle's work, for the given round of the cycle's sequence.
 std::string text_of(const proto::PartAtWork& work, std::int64_t round) {
   const std::int64_t number = work.micro_batch() + round + 1;
   if (!work.part().backward()) {
@@ -80,7 +80,7 @@ class Picture {
     std::int64_t tail = 0;
   };
 
-  /// Returns how many columns to show at each end: as many at both as fit, at least one; or all, if they fit.
+  /// Returns how many columns to show at each end. If not all fit, each end gets at least one and as many as fit.
   [[nodiscard]] Ends ends_within(std::size_t width) const {
     Ends ends;
     std::size_t used = 0;
@@ -138,7 +138,7 @@ class Picture {
     }
   }
 
-  /// Joins the rows, with a mark where IPUs are left out.
+  /// Joins the rows, with a line wherever IPUs are left out.
   [[nodiscard]] std::string joined(const std::vector<std::string>& rows) const {
     std::string text;
     for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -153,7 +153,7 @@ class Picture {
   std::int64_t count_ = 0;                         ///< Columns.
   std::vector<std::uint32_t> ipus_;                ///< IPUs that work.
   std::vector<ListedRow> listed_;                  ///< Rows; their IPUs are indices of ipus_.
-  std::map<std::uint32_t, std::int64_t> updates_;  ///< Column by IPU.
+  std::map<std::uint32_t, std::int64_t> updates_;  ///< Column of the update, by IPU.
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ struct Counts {
   }
 };
 
-/// Returns "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)"; the rows say why.
+/// Returns "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)". The rows of the check say why.
 std::string what_does_not_apply(const proto::CheckReport& report, std::uint64_t number) {
   constexpr std::size_t kNamed = 6;
   std::vector<std::string> names;
@@ -104,7 +104,7 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-/// Returns advice on how to make runs comparable. Requires: the check is complete but compared no runs.
+/// Returns advice on what to change so that runs can be compared. Requires: the check is complete but compared no runs.
 std::string remedy(const Counts& counts) {
   return counts.proven > 0 ? "the check does not pass: use a smaller data.micro-batch-size or model, or more IPUs "
                              "(--check-ipus), so that at least two runs fit in memory"
@@ -141,7 +141,7 @@ void add_results(JobRows& rows, const proto::Profile& profile) {
   }
 }
 
-/// Formats the seconds of one replica, or statistics over all replicas.
+/// Formats the seconds of a single replica or, if there are several, statistics over all of them.
 std::string spread_text(const proto::Spread& spread, bool one) {
   return one ? fmt::format("{:.2f} s", spread.mean())
              : fmt::format("mean {:.2f} s, min {:.2f} s, max {:.2f} s (replica {}, host {})", spread.mean(),

@@ -14,7 +14,7 @@ constexpr double kOversleptSeconds = 1;  // Waking later than this means that th
 constexpr double kToldSeconds = 4;       // The user is told if the launcher did not run for longer than this.
 constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
 constexpr double kOneSideSeconds = 0.5;
-constexpr double kQuietSeconds = 4;  // Plus two heartbeats: load alone does not delay them that long.
+constexpr double kQuietSeconds = 4;  // Two heartbeat intervals are added. Load alone causes no such delay.
 constexpr double kStopSeconds = 1.5;
 constexpr double kStopSecondsMax = 4;
 

@@ -6,27 +6,28 @@
 
 namespace poprun::launcher {
 
-/// Decides how long a job waits for each event, and what is then due. A pure policy without clock or timer: times are
-/// passed in as seconds of one clock. The event loop reports what happened, sleeps until `next` and does what is `due`.
+/// Decides how long a job waits for each event, and what is then due. It is a pure policy without a clock or timer:
+/// times are passed in as seconds of one clock. The event loop reports what happened, sleeps until `next`, and does
+/// what is `due`.
 class Deadlines {
  public:
   /// Limits that the user may set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also limits the time for mpirun to end once all instances have left, and for an instance to join after the last
-    /// of the others, since mpirun starts all of them at the same time.
+    /// Also limits the time for mpirun to end once all instances have left, and the time from the last join to the
+    /// next, since mpirun starts all instances at the same time.
     double heartbeat_timeout = 0;
-    double join_timeout = 0;   ///< For all instances to join, counted from `started`.
-    double job_timeout = 0;    ///< For the whole job, counted from the launch; 0: none.
+    double join_timeout = 0;   ///< Time for all instances to join, from `started` on.
+    double job_timeout = 0;    ///< Time for the whole job, from the launch on; 0: no limit.
     double drain_timeout = 0;  ///< Time for a drained job to stop and save; 0: no limit.
   };
 
   /// Kinds of trouble. They differ in how long the messages that explain them may take to arrive.
   enum class Trouble : std::uint8_t {
-    kCause,      ///< The cause is known: there is nothing to wait for.
+    kCause,      ///< The cause is known, so there is nothing to wait for.
     kOneSide,    ///< One replica's view of an exchange; others may know better.
-    kDumps,      ///< A non-finite number: replica 0 may still send its dump.
-    kLostTouch,  ///< A heartbeat connection broke: mpirun may know how the process ended.
+    kDumps,      ///< A number is not finite; replica 0 may still send its dump.
+    kLostTouch,  ///< A heartbeat connection broke; mpirun may know how the process ended.
   };
 
   static Trouble trouble_of_failure(std::uint32_t exit_code, bool dumps_may_come);
@@ -35,7 +36,7 @@ class Deadlines {
     bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
     bool done = false;                            ///< The results are complete, and all instances have left.
     bool processes_run = false;                   ///< mpirun or the data server is running.
-    std::optional<double> oldest_heartbeat = {};  ///< Last heartbeat of the longest silent instance.
+    std::optional<double> oldest_heartbeat = {};  ///< Time of the oldest of the instances' last heartbeats.
   };
 
   enum class Due : std::uint8_t {
@@ -47,8 +48,8 @@ class Deadlines {
     kDrainEnd,    ///< A drained job has used its time to stop and save.
     kRoomEnd,     ///< A full disk has not accepted the results in time.
     kJobTimeout,  ///< The job exceeded its time limit.
-    kKill,        ///< Stopping: kill processes that did not end when asked. Stays due.
-    kFinish,      ///< Stopping: all processes ended, or the time is up.
+    kKill,        ///< While stopping: kill processes that did not end when asked. Stays due.
+    kFinish,      ///< While stopping: all processes have ended, or the time is up.
   };
 
   /// Whether, and for how long, the launcher itself did not run (Ctrl-Z, or the machine slept).
@@ -93,8 +94,8 @@ class Deadlines {
   /// Returns whether mpirun's own lines may be shown, since they need no longer wait for a root cause.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
-  /// Returns when to wake: at the first deadline after `now`, but within 0.1 s, to refresh the screen, write the files,
-  /// and poll state that sends no notification when it changes.
+  /// Returns the time at which to wake. It is that of the first deadline after `now`, but at most 0.1 s away, so that
+  /// the loop can refresh the screen, write the files, and poll state that sends no notification when it changes.
   [[nodiscard]] double next(const Facts& facts, double now) const;
 
   /// Returns how long a silence must last to be suspicious once other instances have lost contact.

@@ -9,8 +9,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Longest silence after which a heartbeat still counts once there is trouble. After a longer silence, the instance was
-/// suspended: when mpirun ends processes, it also wakes suspended ones.
+/// Longest silence after which a heartbeat still counts once there is trouble. An instance that was silent for longer
+/// was suspended; when mpirun ends processes, it also wakes suspended ones.
 constexpr double kFreshSeconds = 2;
 
 bool is_there(const InstanceView& instance) {

@@ -19,10 +19,10 @@ struct ReplicaView {
   std::uint64_t step = 0;                          ///< Training steps completed.
   std::string activity = {};                       ///< Current activity; empty before the first heartbeat.
   double since = 0;                                ///< When the activity began.
-  double data_wait = 0;                            ///< Seconds waited for the data server, at the last heartbeat.
-  double data_silence = 0;                         ///< The part of `data_wait` without progress of the server.
+  double data_wait = 0;                            ///< Seconds of waiting for the data server, at the last heartbeat.
+  double data_silence = 0;                         ///< Part of `data_wait` in which the server made no progress.
   std::optional<std::uint32_t> data_percent = {};  ///< Progress of the data server, if it is reading.
-  bool is_last = false;                            ///< The replica reported this as it failed; nothing followed.
+  bool is_last = false;                            ///< The replica reported this as it failed, and nothing later.
 };
 
 /// An instance is first expected, then joined, and finally gone: it has left, or it is lost.
@@ -38,17 +38,17 @@ struct InstanceView {
 };
 
 /// Records what the launcher knows of the instances, from their messages and from mpirun. Times are passed in as
-/// seconds of one clock, and nothing is started or stopped here; post_mortem.h draws the conclusions.
+/// seconds of one clock. Nothing is started or stopped here, and post_mortem.h draws the conclusions.
 class JobState {
  public:
-  /// `cpu_isa` is the instruction set that all instances must compute with; if empty, all must use the same one.
+  /// `cpu_isa` is the instruction set that all instances must compute with. If it is empty, all must use the same one.
   JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
   /// Errors
   ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
   ///   kHostResources  its results would not be bit-identical to the first's, or it cannot compute with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
-  /// After trouble starts, counts only heartbeats of instances that were not already silent.
+  /// Once there is trouble, only heartbeats of instances that were not already silent count.
   void beat(const proto::Beat& beat, double now);
   void leave(std::uint32_t instance, bool orderly);
   void failure(const proto::Failure& failure, double now);
@@ -101,8 +101,8 @@ class JobState {
   std::optional<proto::JoinRequest> first_to_join_;
 };
 
-/// Decides where a job that was asked to drain stops: before the first part (a micro-batch, or a batch of an
-/// evaluation) that no replica has begun. Only keeps records of messages from instances.
+/// Decides where a job that was asked to drain stops, which is before the first part (a micro-batch, or a batch of an
+/// evaluation) that no replica has begun. It only keeps records of messages from instances.
 class DrainPoint {
  public:
   explicit DrainPoint(std::uint32_t instances) : instances_(instances) {}
@@ -111,7 +111,7 @@ class DrainPoint {
   /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// Returns the last part that any replica begins, once: when every instance is on hold or has left.
+  /// Once every instance is on hold or has left, returns the last part that any replica begins. Returns it only once.
   std::optional<std::uint64_t> last_part();
 
  private:

@@ -21,13 +21,14 @@ struct PacketLoss {
 };
 
 /// Finds pairs of hosts between which packets are lost, from the kernels' counters for the TCP connections of all
-/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred; here, losses count if at
-/// least one packet in twenty is lost between two heartbeats. Only keeps records: times are seconds of one clock.
+/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred. Losses count here if at least
+/// one packet in twenty is lost between two heartbeats. The class only keeps records. Times are seconds of one clock.
 class PacketLosses {
  public:
   void take(const std::string& host, const proto::Beat& beat, double now);
 
-  /// Returns the pairs of hosts that lost packets recently, both directions of a pair together, the worst first.
+  /// Returns the pairs of hosts between which packets were lost recently, the worst first. Each pair includes both
+  /// directions.
   [[nodiscard]] std::vector<PacketLoss> found(double now) const;
 
  private:
@@ -38,15 +39,15 @@ class PacketLosses {
     std::uint64_t segments;
     std::uint64_t retransmits;
   };
-  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance, both addresses.
+  using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance and both addresses.
 
   std::map<std::string, std::string> hosts_;  ///< Names of hosts, by address.
   std::map<Link, proto::TcpLink> last_;       ///< Counters at the previous heartbeat.
   std::deque<Loss> losses_;                   ///< The oldest first.
 };
 
-/// Returns `the network between node2 and node0, node1 is losing packets: 37 of 112 segments had to be sent again in
-/// the last 12 s`. The host that all losses have in common comes first. Requires: `losses` is not empty.
+/// Returns a text such as `the network between node2 and node0, node1 is losing packets: 37 of 112 segments had to be
+/// sent again in the last 12 s`. The host that all losses have in common comes first. Requires: `losses` is not empty.
 std::string describe(const std::vector<PacketLoss>& losses);
 
 }  // namespace poprun::launcher

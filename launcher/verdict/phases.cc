@@ -17,8 +17,8 @@ struct Row {
   std::array<Reaction, kNumPhases> reactions;  ///< By phase.
 };
 
-/// Returns the table. The first row of an event whose condition holds counts. Once kSaving or kSavingEarly is reached,
-/// the report has arrived, so the cells of these phases do not matter in rows for earlier facts.
+/// Returns the table. For each event, the first row whose condition holds counts. Once kSaving or kSavingEarly is
+/// reached, the report has arrived, so the cells of these phases do not matter in rows for earlier facts.
 std::span<const Row> table() {
   using enum JobEvent;
   using enum If;

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The life of a job, as one table (phases.cc): which events count in which phase, and what is done then. Pure
-/// functions; the event loop (job/job.h) reports each event and does what the reaction says.
+/// The life of a job is one table (phases.cc), which says what each event leads to in each phase. These functions are
+/// pure: the event loop (job/job.h) reports each event and does what the reaction says.
 ///
 ///        mpirun gave up
 ///   .----------------> kAskingHosts --.
@@ -22,12 +22,12 @@ namespace poprun::launcher {
 enum class Phase : std::uint8_t {
   kRunning,         ///< For instances to join, to run, and to report their results.
   kAskingHosts,     ///< For hosts to answer, since mpirun gave up; otherwise like kRunning.
-  kDraining,        ///< A signal asked the job to stop: for instances to stop and to report their results.
+  kDraining,        ///< For instances to stop and to report their results, since a signal asked for it.
   kSaving,          ///< For the disk: all results have arrived, and processes are no longer needed.
   kSavingEarly,     ///< The same, in a job that a signal asked to stop.
-  kEnding,          ///< For processes to end: the outcome is decided.
+  kEnding,          ///< For processes to end, since the outcome is decided.
   kClosing,         ///< For calls to end, and for a checkpoint that is still being written.
-  kWaitingForDisk,  ///< For that checkpoint: the user was told.
+  kWaitingForDisk,  ///< Still for that checkpoint; the user has been told.
 };
 inline constexpr std::size_t kNumPhases = 8;
 
@@ -54,11 +54,11 @@ enum class JobEvent : std::uint8_t {
 
 enum class Reaction : std::uint8_t {
   kIgnore,
-  kWatch,         ///< Bring screen, files and requests up to date, then see what is due.
+  kWatch,         ///< Bring the screen, files and requests up to date, then see what is due.
   kWatchDrain,    ///< The same, and say what the job still waits for.
   kWatchEnd,      ///< Only see what is due.
   kDrain,         ///< Ask instances to stop at their next part.
-  kSaveEarly,     ///< The same; results have arrived, so the job waits only for files.
+  kSaveEarly,     ///< The same, but results have arrived, so the job waits only for files.
   kEndUntrained,  ///< End at once: there is nothing to save.
   kEndUnsaved,    ///< End at once, without the results.
   kEndComplete,   ///< End with the code of the results.
@@ -73,7 +73,7 @@ enum class Reaction : std::uint8_t {
   kExplain,       ///< Find out why mpirun ended.
   kSaveAlone,     ///< From now on, wait for files alone.
   kEnd,           ///< End the processes.
-  kClose,         ///< End calls and files.
+  kClose,         ///< End the calls and close the files.
   kWaitForDisk,   ///< Tell the user, and wait longer.
 };
 

@@ -17,22 +17,22 @@ namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;      ///< Number of exchanges on the console; failure.txt lists all of them.
-constexpr double kInItSeconds = 1;  ///< Delay after which a heartbeat shows that a replica waits, too.
+constexpr double kInItSeconds = 1;  ///< After this delay, a heartbeat shows that a replica waits, too.
 
-/// Returns whether the status is a signal, a code with which mpirun, its daemons and ssh report their own failures
-/// (205, 254, 255), or one with which shells report signals. In these cases a restart may help.
+/// Returns whether the status is a signal, a code with which mpirun, its daemons or ssh report their own failures (205,
+/// 254, 255), or a code with which shells report signals. In these cases a restart may help.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
-/// If so, the error is the same on every replica, and it does not matter which replica reported it first.
+/// Returns whether an error is the same on every replica, so that it does not matter which replica reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
          code == static_cast<std::uint32_t>(ErrorCode::kOutOfMemory);
 }
 
-/// Returns whether a failure is a cause; the failure of a replica that lost a peer is only a consequence.
+/// Returns whether a failure is a cause. The failure of a replica that lost a peer is only a consequence.
 bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
@@ -47,7 +47,7 @@ std::vector<std::string> lines_after_first(const std::string& message) {
   return lines;
 }
 
-/// Returns the replicas that a replica waited for in vain, ascending; ignores those that do not belong to the job.
+/// Returns the replicas that a replica waited for in vain, in ascending order. Ignores those outside the job.
 std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::Failure& failure) {
   std::vector<std::uint32_t> replicas;
   std::ranges::copy_if(failure.missing(), std::back_inserter(replicas),
@@ -56,8 +56,8 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Returns whether a heartbeat arrived within half of the time that makes silence suspicious: on a link that loses
-/// packets, heartbeats are late; on a link that is cut, they stop.
+/// Returns whether a heartbeat arrived within half of the time that makes silence suspicious. On a link that loses
+/// packets, heartbeats are late. On a link that is cut, they stop.
 bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now, double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
@@ -142,7 +142,7 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// Adds replica and host to the first line of an instance's own message, and keeps the rest (a table) unchanged.
+/// Adds the replica and host to the first line of an instance's own message, and keeps the rest (a table) unchanged.
 Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now, double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
     return missed_verdict(state, failure, missed, now, quiet);
@@ -223,7 +223,7 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Once mpirun knows of a lost instance, even of one that had not joined, it ends all others.
+/// Blames lost instances. Once mpirun knows of one, even of one that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -277,7 +277,7 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
     return lost_node_verdict(state, *mpirun.lost_node, now, quiet);
   }
   if (state.first_lost()) {
-    // If a host is cut off, mpirun ends the replicas on all others.
+    // If a host is cut off, mpirun ends the replicas on all other hosts.
     const auto silent = state.silent(now, quiet);
     return silent.empty() ? lost_verdict(state, *state.first_lost(), now) : silence_verdict(state, silent, now);
   }
@@ -357,7 +357,7 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
                   {},
                   first};
   if (!state.placement().runs_here(first)) {
-    // mpirun's messages are few and small, and its daemons need no certificate.
+    // mpirun can reach the host nevertheless: its messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
         "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check that the network "
         "between them lets the connection through (firewall) and carries full packets (MTU: `ping -M do -s 1472 {0}`), "

@@ -10,7 +10,7 @@
 #include "launcher/verdict/job_state.h"
 #include "proto/coordinator.pb.h"
 
-/// Finds the instance to blame, and explains the failure in words. Pure functions of what the launcher knows.
+/// These functions find the instance to blame and explain the failure in words. They use only what the launcher knows.
 namespace poprun::launcher {
 
 /// The diagnosis of a failed job: the exit code, the first line, and the lines that follow it.
@@ -21,12 +21,12 @@ struct Verdict {
   std::optional<std::uint32_t> instance = {};  ///< The instance to blame.
 };
 
-/// Returns the root cause, as far as it is known; nothing while there is no trouble. Definite causes come first:
+/// Returns the root cause, as far as it is known, or nothing while there is no trouble. Definite causes come first:
 ///
 ///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
 ///
-/// Then come causes that may be the consequence of other causes. For each of them, the verdict blames the network
-/// instead if packets are lost and the accused instances still send heartbeats:
+/// The following causes come next, since they may be consequences of others. In each case, the verdict blames the
+/// network instead if packets are lost and the accused instances still send heartbeats:
 ///
 ///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others' heartbeats break off ·
 ///   the instances whose heartbeats broke off · the peers that were missed, unless they wait in the same exchange
@@ -36,12 +36,13 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
 /// instance has joined, all daemons are running, and later messages of the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
-/// Returns the other hosts, spelled as given, that may be the reason why mpirun started nothing: their daemon did not
-/// start, and it is not known why. Empty in a Slurm job, where no host need accept connections to its ssh port.
+/// Returns the other hosts, spelled as given, whose daemon did not start for an unknown reason, and which may be why
+/// mpirun started nothing. Returns none in a Slurm job, where no host need accept connections to its ssh port.
 std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
 
 /// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach them, they do not answer, or all
-/// their instances were silent for at least `quiet` / 2 seconds. Excludes this machine; returns none if all qualify.
+/// their instances were silent for at least `quiet` / 2 seconds. Never returns this machine; returns none if all
+/// qualify.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
 /// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one instance.
@@ -50,14 +51,16 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
 /// `launcher` is the address at which the instances should have joined. Requires: at least one has not joined.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
-/// `how_far` states the progress of the job by then: "was at step 3 of 10 at its last heartbeats".
+/// `how_far` states the progress of the job by then, such as "was at step 3 of 10 at its last heartbeats".
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Call if nothing else explains why mpirun exits. `status` is waitpid's, and `logs` is the folder of replicas' logs.
+/// Call this if nothing else explains why mpirun ended. `status` is that of waitpid. The replicas' logs are in the
+/// folder `logs`.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
-/// Amends `verdict` on a job that ended before its first step, if no instance gave a reason: blames the environment
-/// variables that select Open MPI's components, of which `named` are set. In that case, a restart does not help.
+/// Amends `verdict` if the job ended before its first step and no instance gave a reason. It then blames the
+/// environment variables that select Open MPI's components; `named` are those that are set. In that case, a restart
+/// does not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 void append(std::vector<std::string>& lines, std::vector<std::string> more);

@@ -167,7 +167,7 @@ std::vector<std::string> meanwhile(const JobState& state, std::span<const std::u
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
     const InstanceView& instance = state.instances()[i];
-    // Includes replicas lost meanwhile, since mpirun ends all replicas once it knows of one lost replica.
+    // This includes replicas lost meanwhile, since mpirun ends all replicas once it knows of one lost replica.
     if (std::ranges::find(except, i) == except.end() && instance.joined && !instance.left) {
       others.push_back(i);
     }

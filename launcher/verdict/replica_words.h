@@ -7,9 +7,10 @@
 
 #include "launcher/verdict/job_state.h"
 
-/// Describes replicas, their hosts and their activity in words. Facts known only from heartbeats are marked as such,
-/// with the age of the heartbeat, and steps known in this way are lower bounds; the state is exact only for a replica
-/// that reported its failure. Pure functions of what the launcher knows; `now` is a time on the launcher's clock.
+/// These functions describe replicas, their hosts and their activity in words. Facts known only from heartbeats are
+/// marked as such, with the age of the heartbeat, and steps known in this way are lower bounds. The state is exact only
+/// for a replica that reported its failure. The functions depend only on what the launcher knows. `now` is a time on
+/// the launcher's clock.
 namespace poprun::launcher {
 
 /// Formats ascending numbers as `0-4, 6`.
@@ -18,8 +19,8 @@ std::string number_ranges(std::span<const std::uint32_t> numbers);
 /// Formats an instance as `replica 5 (instance 5, host node1, pid 4711)`.
 std::string describe(const JobState& state, std::uint32_t instance);
 
-/// Formats several replicas, as whole hosts where possible: `host node1 (replicas 2, 3)`, else `replicas 2, 3 (host
-/// node1)`. Requires: ascending, not empty.
+/// Formats several replicas, as whole hosts where possible: `host node1 (replicas 2, 3)`, otherwise `replicas 2, 3
+/// (host node1)`. Requires: `replicas` is ascending and not empty.
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas);
 
 /// Returns whether `replicas` are all replicas of their hosts, with several per host, but not all replicas of the job.
@@ -27,11 +28,11 @@ bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> repli
 
 std::vector<std::uint32_t> replicas_of(const JobState& state, std::span<const std::uint32_t> instances);
 
-/// Returns the position of the replica of an instance that is furthest behind: `at step 8 (conv1)`, `at step 8 or later
-/// (conv1 at its last heartbeat, 0.4 s ago)`, `before it joined the job`.
+/// Returns the position of an instance's replica that is furthest behind, such as `at step 8 (conv1)`, `at step 8 or
+/// later (conv1 at its last heartbeat, 0.4 s ago)`, or `before it joined the job`.
 std::string where(const JobState& state, std::uint32_t instance, double now);
 
-/// Returns one line per group of these replicas with the same activity: `replicas 0-3 were at step 7-9 or later
+/// Returns one line per group of these replicas with the same activity, such as `replicas 0-3 were at step 7-9 or later
 /// (all-reduce of 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
 std::vector<std::string> what_they_did(const JobState& state, std::span<const std::uint32_t> replicas, double now);
 

@@ -10,7 +10,7 @@ namespace poprun::launcher {
 
 /// Checks that two instances compute bit-identical results, judging by their instruction sets, oneDNN and C library.
 /// With `cpu_isa`, also checks that `other` computes with that instruction set. Errors: kHostResources if the results
-/// would differ; names both hosts, what each has, and what to do.
+/// would differ; the message names both hosts, what each has, and what to do.
 Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
                            const std::string& cpu_isa);
 
@@ -18,7 +18,7 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
 void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& manifest);
 
 /// Checks that an instance continues a checkpoint with bit-identical results. Errors: kHostResources if the results
-/// would differ; names the host, what it and the checkpoint have, and what to do.
+/// would differ; the message names the host, what it and the checkpoint have, and what to do.
 Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest, const proto::JoinRequest& request);
 
 }  // namespace poprun::launcher

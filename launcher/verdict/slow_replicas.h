@@ -12,18 +12,19 @@
 namespace poprun::launcher {
 
 /// Watches replicas that wait for the data server. Each of them gives up by itself after `limit_seconds` in which the
-/// server neither answers nor makes progress with the dataset; until then, replicas that wait in an exchange for such a
-/// replica are excused from their own, shorter deadline, and the user is informed. Only keeps records.
+/// server neither answers nor makes progress with the dataset. Until then, replicas that wait in an exchange for such a
+/// replica are excused from their own, shorter deadline, and the user is informed. The class only keeps records.
 class DataWaits {
  public:
-  /// `address` is the data server's.
+  /// `address` is that of the data server.
   DataWaits(std::string address, double limit_seconds) : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
   /// Returns whether a replica has waited for data long enough to delay others, and no replica has exceeded its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// Returns the message that the user should see now, if any: while replicas wait, an early message, then one per
-  /// minute; later, that the server answers again, unless a replica has given up: its failure explains enough.
+  /// Returns the message that the user should see now, if any. While replicas wait, there is an early message and then
+  /// one per minute. Later, one message says that the server answers again. If a replica has given up, its failure
+  /// explains enough, and there is no such message.
   std::optional<std::string> news(const JobState& state);
 
  private:
@@ -39,12 +40,12 @@ struct Straggler {
   std::uint32_t others = 0;     ///< Number of other replicas that are slower than the factor allows.
   double seconds_per_step = 0;  ///< Wall time in operators.
   double usual_seconds = 0;     ///< Median over the other replicas.
-  std::uint64_t steps = 0;      ///< Steps over which it was slow.
+  std::uint64_t steps = 0;      ///< Number of steps over which the replica was slow.
 };
 
-/// Finds the replica that all others wait for, from the times in the heartbeats. Only keeps records. A busy machine
-/// slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear factor, in
-/// three stretches in a row, each of many steps and several seconds.
+/// Finds the replica that all others wait for, from the times in the heartbeats. The class only keeps records. A busy
+/// machine slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear factor,
+/// in three stretches in a row, each of many steps and several seconds.
 class Stragglers {
  public:
   /// Ratio to the usual time at which the slowest replica starts to count as a straggler.
@@ -57,13 +58,13 @@ class Stragglers {
 
   void beat(const proto::Beat& beat);
 
-  /// Returns the first straggler, once. Call often: it also ends stretches.
+  /// Returns the first straggler, and only once. Call this often, since it also ends stretches.
   std::optional<Straggler> found();
-  /// Returns the message about it, once, instead of the straggler itself.
+  /// Does the same, but returns the message about the straggler instead of the straggler itself.
   std::optional<std::string> news(const JobState& state);
 
-  /// Returns the slowest replica of the last stretch, by whatever factor; nothing before the first stretch ends, or if
-  /// there is only one replica.
+  /// Returns the slowest replica of the last stretch, by whatever factor, or nothing before the first stretch ends or
+  /// if there is only one replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:

@@ -14,7 +14,7 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// Decides which calls of the launcher's service are served, and refuses the others.
+/// This header decides which calls of the launcher's service are served, and refuses the others.
 namespace poprun::launcher {
 
 inline grpc::Status refused(const Status& status) {
@@ -33,7 +33,7 @@ inline grpc::Status too_many(const char* what) {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
 }
 
-/// Returns the status of a call that comes too late; CoordinatorClient::join recognises its code.
+/// Returns the status of a call that comes too late. CoordinatorClient::join recognises its code.
 inline grpc::Status job_is_over() {
   return {grpc::StatusCode::ABORTED, "the job is over"};
 }
@@ -46,7 +46,7 @@ class Refusing final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-/// Parses a message. Call only for an authenticated caller: a message of 4 MiB can take up 100 MiB once parsed.
+/// Parses a message. Call this only for an authenticated caller, since a message of 4 MiB can take up 100 MiB.
 template <typename Message>
 std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
   grpc::ByteBuffer shared = bytes;
@@ -67,10 +67,10 @@ inline grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// Serves calls that carry the job's token and whose messages are within bounds, up to a limited number at a time.
+/// Serves calls if they carry the job's token, their messages are within bounds, and not too many are open at once.
 class Admission {
  public:
-  /// `job` must outlive this.
+  /// `job` must outlive this object.
   Admission(std::string token, const JobSize& job) : token_(std::move(token)), job_(job) {}
 
   /// Returns the message of a call that may be served; otherwise refuses the call and returns nothing.
@@ -93,8 +93,8 @@ class Admission {
     return message;
   }
 
-  /// Serves a streaming call with the reactor that `make` returns, unless the caller has no token or there are already
-  /// `most` calls of this kind, which `open` counts.
+  /// Serves a streaming call with the reactor that `make` returns. Refuses the call if the caller does not have the
+  /// token, or if `most` calls of this kind are already open. `open` counts these calls.
   template <typename Reactor, typename Make>
   Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
                  const char* what, const Make& make) const {

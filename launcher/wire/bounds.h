@@ -8,8 +8,8 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
-/// Bounds on what the launcher accepts. Refuses messages from an instance that has the token but is broken or has a
-/// different version, so that the rest of the launcher can rely on sizes and numbers in all other messages.
+/// These functions bound what the launcher accepts. Messages from an instance that has the token but is broken or runs
+/// a different version are refused, so that the rest of the launcher can rely on sizes and numbers in the others.
 namespace poprun::launcher {
 
 struct JobSize {
@@ -17,9 +17,9 @@ struct JobSize {
   std::uint32_t replicas_per_instance = 1;
 };
 
-// Check a message. Errors: kUsage, with what is wrong. Names and addresses are limited to 255 B, a replica's activity
-// to 4 KiB, and its last message to 1 MiB; lists are limited to what a job of this size can have, and tensors to 2^56
-// elements; times must be finite and not negative.
+// These functions check a message. Errors: kUsage; the message says what is wrong. Names and addresses are limited to
+// 255 B, a replica's activity to 4 KiB, and its last message to 1 MiB. Lists are limited to what a job of this size can
+// have, and tensors to 2^56 elements. Times must be finite and not negative.
 Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
 Status check_bounds(const proto::Failure& failure, const JobSize& job);
@@ -27,10 +27,10 @@ Status check_bounds(const proto::ReportItem& item);
 /// Also checks that the part has at most 65,536 variables and 65,536 slices, which lie within the variables.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
-/// Counts as one of a limited number of concurrent calls as long as it lives. Threads: any.
+/// A seat counts as one of a limited number of concurrent calls as long as it lives. Threads: any.
 class Seat {
  public:
-  /// Takes a seat; returns nothing if `most` seats are taken. `taken` must outlive the seat.
+  /// Takes a seat, or returns nothing if `most` seats are already taken. `taken` must outlive the seat.
   static std::optional<Seat> take(std::atomic<std::uint32_t>& taken, std::uint32_t most) {
     if (++taken > most) {
       --taken;

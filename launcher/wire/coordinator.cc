@@ -25,14 +25,14 @@ constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
 constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of checkpoints.
 
-/// All calls have reactors of their own; the messages of Join and Fail arrive as bytes.
+/// Each kind of call has its own reactor. The messages of Join and Fail arrive as bytes.
 using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
     proto::Coordinator::WithCallbackMethod_Heartbeat<proto::Coordinator::WithCallbackMethod_Report<
         proto::Coordinator::WithRawCallbackMethod_Fail<proto::Coordinator::WithCallbackMethod_SendWeights<
             proto::Coordinator::WithCallbackMethod_SendModel<proto::Coordinator::WithCallbackMethod_StoreState<
                 proto::Coordinator::WithCallbackMethod_SendState<proto::Coordinator::Service>>>>>>>>;
 
-/// The reactors post events to the loop, which starts their next operation: no two threads use one at the same time.
+/// The reactors post events to the loop, which starts their next operation. No two threads use a reactor at once.
 class Service final : public Coordinator, public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
@@ -41,7 +41,7 @@ class Service final : public Coordinator, public ServiceBase {
   Status listen() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host), server_credentials(setup_.identity), &port_);
-    // All parts of a checkpoint are answered together, once the last has arrived.
+    // The calls that send the parts of a checkpoint all stay open until the last part has arrived.
     bound_clients(builder, static_cast<int>(setup_.job.replicas_per_instance) + kOtherCallsMax);
     builder.SetMaxReceiveMessageSize(kReceivedBytesMax);
     // Replicas send keepalive pings, which must not count as abuse.
@@ -104,7 +104,7 @@ class Service final : public Coordinator, public ServiceBase {
         server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
         asio::post(loop_, stopped);
       });
-    } catch (const std::system_error&) {  // No thread is available: the calls end with the process.
+    } catch (const std::system_error&) {  // No thread is available, so the calls end with the process.
       asio::post(loop_, stopped);
     }
   }
@@ -263,7 +263,7 @@ class Service final : public Coordinator, public ServiceBase {
       StartRead(&beat_);
     }
 
-    /// Reports a bug: our own instances never send this.
+    /// Reports a bug, because our own instances never send such a heartbeat.
     void refuse(const Error& error) {
       ended_ = true;
       if (known_) {
@@ -342,7 +342,7 @@ class Service final : public Coordinator, public ServiceBase {
   Admission admission_;
   int port_ = 0;
 
-  // Numbers of open calls. If an instance has two, one of them may be left over from a link that was cut.
+  // Numbers of open calls. An instance may have two, because one may be left over from a link that was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
   std::atomic<std::uint32_t> sends_open_ = 0;   ///< Weights and models.

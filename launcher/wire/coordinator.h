@@ -22,12 +22,12 @@
 /// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The parts of
 /// checkpoints go to another thread, which waits for the disk.
 ///
-/// A client without a token can use only the resources that bound_clients allows; a connection may have one call per
-/// replica of an instance, and 16 more. A client with the token may send 4 MiB per message. At any time, each instance
-/// may have two heartbeats, two reports and two transfers of weights or models open, and each replica two parts of
-/// checkpoints in each direction; four failures per instance are accepted. Calls beyond that get RESOURCE_EXHAUSTED,
-/// and messages that bounds.h refuses get INVALID_ARGUMENT. The next message is read once the loop has handled the
-/// previous one.
+/// A client without a token can use only the resources that bound_clients allows. A connection may have one open call
+/// per replica of an instance, and 16 more. A client with the token may send 4 MiB per message. At any time, each
+/// instance may have two heartbeats, two reports and two transfers of weights or models open. Each replica may have two
+/// parts of checkpoints open in each direction. Each instance may report four failures. Calls beyond these limits get
+/// RESOURCE_EXHAUSTED, and messages that bounds.h refuses get INVALID_ARGUMENT. The next message of a call is read only
+/// once the loop has handled the previous one.
 namespace poprun::launcher {
 
 /// Receives the messages from instances. All functions are called on the loop's thread.
@@ -47,23 +47,23 @@ class CoordinatorEvents {
   virtual Status on_report(const proto::ReportItem& item) = 0;
   /// Called when the report is complete, or has broken off. An error is sent to the replica.
   virtual Status on_report_end() = 0;
-  /// Called for a failed instance, which waits until `Coordinator::close`.
+  /// Called when an instance has failed. The instance waits until `Coordinator::close`.
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
-/// An interface, so that only its implementation includes gRPC, whose headers take long to compile.
+/// This class is an interface, so that only its implementation includes gRPC's headers, which take long to compile.
 class Coordinator {
  public:
   struct Setup {
     std::string bind_host;                               ///< An address of this machine; the system chooses the port.
-    std::string token;                                   ///< Required on every call; empty: no token is required.
-    std::optional<TlsIdentity> identity = std::nullopt;  ///< Required on every connection; none: plain text.
+    std::string token;                                   ///< Required on every call, unless it is empty.
+    std::optional<TlsIdentity> identity = std::nullopt;  ///< Without it, connections are plain text.
     JobSize job{};                                       ///< Bounds the messages from instances (bounds.h).
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
-    const std::vector<Tensor>& initial_weights;          ///< Of replica 0; may be empty; must outlive this.
+    const std::vector<Tensor>& initial_weights;          ///< For replica 0; may be empty; must outlive this.
     const OnnxFile& onnx_model;                          ///< May be empty; must outlive this.
-    CheckpointWriter& checkpoints;                       ///< Used only by the disk's thread from now on; outlives this.
-    std::string resumed_state;                           ///< Path of the state to resume from; empty: none.
+    CheckpointWriter& checkpoints;                       ///< From now on only for the disk's thread; must outlive this.
+    std::string resumed_state;                           ///< Path of the state to resume from; may be empty.
   };
 
   /// Listens and serves. `loop` and `events` must outlive `stop`. Errors: kHostResources if no port could be bound.
@@ -80,7 +80,7 @@ class Coordinator {
   /// Answers all Joins, both pending and future ones.
   virtual void open(const proto::JoinReply& reply) = 0;
 
-  /// Called once the outcome of the job is decided. Tells all Joins, both pending and future ones, that the job is
+  /// Call this once the outcome of the job is decided. Tells all Joins, both pending and future ones, that the job is
   /// over, so that their instances leave without a message. Releases the instances that have failed.
   virtual void close() = 0;
 
@@ -92,8 +92,8 @@ class Coordinator {
   /// Asks every instance for a checkpoint after this step.
   virtual void request_checkpoint(std::uint64_t step) = 0;
 
-  /// Tells every instance whether a replica of the job waits for its data server, so that replicas waiting for that
-  /// replica extend their deadlines.
+  /// Tells every instance whether a replica of the job is waiting for its data server, so that replicas waiting for
+  /// that replica extend their deadlines.
   virtual void excuse(bool excused) = 0;
 
   /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.

@@ -17,8 +17,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Opens a channel that is never closed before the process ends: gRPC 1.51 occasionally aborts if the last channel is
-/// closed while its thread polls. Belongs to the loop's thread.
+/// Opens a channel that stays open until the process ends, because gRPC 1.51 occasionally aborts if the last channel is
+/// closed while its thread polls. Call this only on the loop's thread.
 std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& question) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
@@ -45,7 +45,7 @@ const char* remedy(const DatasetQuery::Question& question) {
   if (!resolves(question.address)) {
     return "this host name does not resolve";
   }
-  // TLS gives no reason to a client that it rejects.
+  // A client that is rejected by TLS learns no reason.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
                              "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
                            : "check that poprun-emu-hostio is running there, and listens on loopback only: a server "
@@ -89,7 +89,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
 
 }  // namespace
 
-/// A call to the data server. Lives until gRPC has finished with it and the loop has dropped it.
+/// A call to the data server. It lives until gRPC has finished with it and the loop has dropped it.
 class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeReply>,
                                  public std::enable_shared_from_this<Call> {
  public:
@@ -108,7 +108,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     context_.set_wait_for_ready(true);
   }
 
-  /// Runs on the loop's thread, like all functions except the reactor's.
+  /// Starts the call. Like all functions except the reactor's, this runs on the loop's thread.
   void start() {
     self_ = shared_from_this();
     wait_longer();
@@ -159,7 +159,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     } else if (status.ok() && !dataset_) {
       status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description arrived");
     }
-    // Moved out first, since calling it may destroy this query.
+    // `answer_` is moved out first, since calling it may destroy this query.
     if (const Answer take = std::exchange(answer_, nullptr)) {
       take(status.ok() ? Result<proto::Dataset>(*dataset_)
                        : Result<proto::Dataset>(tl::unexpected<Error>{error_of(status, question_, loading_)}));

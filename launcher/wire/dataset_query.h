@@ -18,28 +18,28 @@ class DatasetQuery {
  public:
   struct Question {
     std::string address;                  ///< host:port.
-    std::string token;                    ///< Empty: no token is sent.
-    std::optional<TlsIdentity> identity;  ///< None: plain text.
+    std::string token;                    ///< If empty, no token is sent.
+    std::optional<TlsIdentity> identity;  ///< Without it, the connection is plain text.
     std::string source;                   ///< data.source of train.cfg.
-    bool only_describe = false;           ///< Nobody will read the data: see DescribeRequest.
-    /// Must be positive. The query gives up after this time without an answer or progress in reading the dataset.
+    bool only_describe = false;           ///< Whether nobody will read the data (see DescribeRequest).
+    /// Time without an answer or any progress in reading the dataset after which the query gives up. Must be positive.
     double timeout_seconds = 0;
   };
   using Answer = std::function<void(Result<proto::Dataset>)>;
-  /// Progress of a server that is reading the dataset.
+  /// Receives the progress of a server that is reading the dataset.
   using News = std::function<void(const proto::Loading&)>;
 
-  /// `news` is called any number of times, then `answer` once; both are called on the loop's thread.
+  /// First `news` is called any number of times, then `answer` is called once. Both are called on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered or made progress; gives the address (also as a fact) and the time spent trying.
-  ///   kData         the dataset is missing or damaged; the server's message.
-  ///   kUsage        the source can never work; the server's message.
+  ///   kUnreachable  no server answered or made progress; the message has the address (also a fact) and the time spent.
+  ///   kData         the dataset is missing or damaged; the message is the server's.
+  ///   kUsage        the source can never work; the message is the server's.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);
 
   DatasetQuery(const DatasetQuery&) = delete;
   DatasetQuery& operator=(const DatasetQuery&) = delete;
-  /// Cancels the query if it is still open; then `answer` is not called.
+  /// Cancels the query if it is still open. In that case, `answer` is not called.
   ~DatasetQuery();
 
  private:

@@ -17,7 +17,7 @@ std::string users_token() {
   return token == nullptr ? "" : token;
 }
 
-/// Returns our own POPRUN_EMU_TOKEN, or else 128 random bits.
+/// Returns our own POPRUN_EMU_TOKEN or, if there is none, 128 random bits.
 std::string job_token() {
   if (std::string users = users_token(); !users.empty()) {
     return users;

@@ -17,18 +17,20 @@ struct Security {
   std::string token;
   std::optional<TlsIdentity> own;
 
-  /// Returns the identity of a service; `leaves_loopback`: it is reached from beyond loopback. Nothing: plain text.
+  /// Returns the identity of a service, or nothing if its connections are plain text. `leaves_loopback` says whether
+  /// the service is reached from beyond loopback.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
-  /// Returns the same for replicas, as the value of POPRUN_EMU_TLS.
+  /// Returns the same identity in the form that replicas need, as the value of POPRUN_EMU_TLS.
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 
-/// Builds the credentials from the user's files and token, if given. Errors: those of check_token and read_identity;
-/// also those of check_hard_to_guess if `leaves_loopback`: a service of the job is reached from beyond loopback.
+/// Builds the credentials from the user's files and token, if they are given. `leaves_loopback` says whether a service
+/// of the job is reached from beyond loopback. Errors: those of check_token and read_identity and, with
+/// `leaves_loopback`, also those of check_hard_to_guess.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
-/// Returns whether `address`, HOST:PORT, is beyond loopback; a name that cannot be resolved counts as beyond.
+/// Returns whether `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as beyond.
 bool leaves_loopback(const std::string& address);
 
 }  // namespace poprun::launcher

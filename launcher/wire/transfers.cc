@@ -148,7 +148,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
   void OnCancel() override {
     asio::post(disk_, [this] { break_off(); });
   }
-  // Runs after everything posted earlier.
+  // The deletion runs after everything that was posted earlier.
   void OnDone() override {
     asio::post(disk_, [this] { delete this; });
   }
@@ -158,7 +158,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
     if (finished_) {
       return;
     }
-    if (piece_.has_part() == began_) {  // Exactly the first piece must describe the part.
+    if (piece_.has_part() == began_) {  // The first piece, and no other, must describe the part.
       break_off();
       return;
     }

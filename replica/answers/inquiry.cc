@@ -65,7 +65,7 @@ Result<proto::ListedModel> listed(const Model& model) {
     size.set_value(value == kOfData ? 0 : static_cast<std::uint64_t>(value));
   }
   for (const SampleTensor& tensor : model.sample.tensors) {
-    if (!tensor.shape.empty()) {  // Leaves out labels of one element.
+    if (!tensor.shape.empty()) {  // Labels of one element are left out.
       proto::SampleTensor& added = *listed.add_sample();
       added.set_name(tensor.name);
       added.set_type(to_text(TensorType{tensor.data, tensor.shape, {}}));
@@ -82,7 +82,7 @@ Status list_models(proto::ModelList& list) {
   return {};
 }
 
-/// Adds memory and locations and, if the length of the job is known, device time and schedule.
+/// Adds memory and locations to the answer and, if the length of the job is known, device time and schedule.
 void add_device(const Program& program, const proto::RunConfig& config, const Result<JobLength>& length,
                 proto::CompiledJob& answer) {
   for (const proto::IpuMemory& memory : program.memory()) {

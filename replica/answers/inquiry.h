@@ -6,15 +6,19 @@
 
 #include "replica/base/error.h"
 
-/// Questions that poprun-emu-replica answers without launcher, MPI or data, for the launcher, which knows no models.
+/// Questions that poprun-emu-replica answers for the launcher, which knows no models. The process needs neither MPI nor
+/// data, and does not connect to the launcher.
 namespace poprun {
 
-/// The serialised message (proto/answers.proto), with what was found before an error, and the status to end with.
+/// The serialised message (proto/answers.proto), and the status to end with. After an error, the message contains what
+/// was found before it.
 struct Answer {
   std::string message;
   Status status;
 };
 
+/// Returns the answer to the question that `arguments` ask:
+///
 ///   --list-models   every built-in model, as a ModelList
 ///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion (proto/inquiry.proto), with memory
 ///                   and time even of a job that does not fit

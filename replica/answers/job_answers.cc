@@ -71,7 +71,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
   options.step_function = name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
   for (const Category category : all_categories()) {
-    if (category != Category::kVariable) {  // The report itself describes tensors.
+    if (category != Category::kVariable) {  // The report describes tensors itself.
       options.categories.emplace_back(to_text(category));
     }
   }
@@ -81,7 +81,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   return options;
 }
 
-/// Returns why a Program does not fit, or nothing.
+/// Returns why a Program does not fit, or an empty string if it fits.
 std::string shortage_of(const Program& program) {
   const Status fits = check_fits(program, [] { return MemoryAdvice{"--dry-run lists remedies", ""}; });
   return fits ? "" : fits.error().message;

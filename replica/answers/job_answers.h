@@ -12,12 +12,13 @@
 /// Answers the questions about a job, `estimate` and `profile`.
 namespace poprun {
 
-/// Matches the file of initial weights, if the configuration names such a file, with the Program. Errors: those of
+/// If the configuration names a file of initial weights, matches the file with the Program. Errors: those of
 /// match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
 /// Estimates what the jobs need. A job that does not fit is not an error. On an error, `answer` is empty. Errors: those
-/// of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`; if a key is varied, with its name and value.
+/// of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`. If a key is varied, the error gives its name
+/// and value.
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
 /// Compiles the job and makes its Profile, with its report. A job that does not fit is not an error; its report says

@@ -18,10 +18,10 @@
 /// Exceptions do not cross folder boundaries. Third-party exceptions are caught at the call and become an Error there.
 namespace poprun {
 
-/// The kind of failure: what a caller can do about it. The value is the process's exit code, except for codes that mean
-/// the same to a script; see `exit_code_of`.
+/// The kind of failure: what a caller can do about it. The value is the process's exit code, but kinds that mean the
+/// same to a script share one code (see `exit_code_of`).
 enum class ErrorCode : std::uint8_t {
-  kUsage = 64,           ///< An option or train.cfg can never work. Names it and the remedy.
+  kUsage = 64,           ///< An option or train.cfg can never work. The message names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
   kBug = 70,             ///< A bug in this program.
@@ -42,9 +42,9 @@ struct Shortage {
   friend bool operator==(const Shortage&, const Shortage&) = default;
 };
 
-/// Facts about an error for callers, which never parse messages. A fact that does not apply is empty.
+/// Facts about an error for callers, since they never parse messages. A fact that does not apply is empty.
 struct Facts {
-  std::vector<std::uint32_t> missing{};  ///< Replicas that did not arrive, by number in the job, ascending.
+  std::vector<std::uint32_t> missing{};  ///< Numbers in the job of the replicas that did not arrive, ascending.
   std::string address{};                 ///< host:port that could not be reached.
   std::optional<Shortage> shortage{};
 
@@ -53,11 +53,11 @@ struct Facts {
 
 struct [[nodiscard]] Error {
   ErrorCode code;
-  std::string message;  ///< One line with the numbers: what, where, needed, given, remedy.
+  std::string message;  ///< One line: what failed, where, the amounts needed and given, and the remedy.
   Facts facts = {};
 };
 
-/// A T, or the reason for its absence. Built by `return value;` or `return fail(...)`.
+/// A T, or the reason for its absence. It is built by `return value;` or `return fail(...)`.
 template <typename T>
 using Result = tl::expected<T, Error>;
 
@@ -93,7 +93,7 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, Facts fac
 #define POPRUN_JOIN_INNER(a, b) a##b
 #define POPRUN_JOIN(a, b) POPRUN_JOIN_INNER(a, b)
 
-/// `POPRUN_ASSIGN(auto x, f());` is `auto x = *f()`, or returns f's error to the caller.
+/// `POPRUN_ASSIGN(auto x, f());` means `auto x = *f()`, but returns f's error to the caller if f fails.
 #define POPRUN_ASSIGN(target, expression)                                                    \
   auto POPRUN_JOIN(poprun_result_, __LINE__) = (expression);                                 \
   if (!POPRUN_JOIN(poprun_result_, __LINE__)) {                                              \

@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// IEEE 754 binary16, held as its 16 bits: sign, 5 exponent bits, 10 fraction bits. Largest finite value 65504,
-/// smallest positive value 2^-24. A storage format only: no arithmetic is done in it. Determinism: same bits on every
-/// processor, with or without conversion instructions.
+/// IEEE 754 binary16, held as its 16 bits: sign, 5 exponent bits, 10 fraction bits. The largest finite value is 65504,
+/// and the smallest positive value is 2^-24. It is only a storage format: no arithmetic is done in it. Conversions
+/// return the same bits on every processor, with or without conversion instructions.
 namespace poprun {
 
 /// The 16 bits of one number.
@@ -23,9 +23,9 @@ float to_float(Half half);
 Half to_half(float value);
 
 /// Rounds stochastically: up or down with a probability proportional to closeness, in steps of 1 / 8192. The mean over
-/// all words is exact for magnitudes of 2^-14 and above, and within 2^-37 below that. `word` is uniform; only its upper
-/// 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the next value up is 65536, which becomes
-/// infinity; values of 65536 and above are rounded as by to_half.
+/// all words is exact for magnitudes of 2^-14 and above, and within 2^-37 below that. `word` is uniformly distributed;
+/// only its upper 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the next value up is
+/// 65536, which becomes infinity; values of 65536 and above are rounded as by to_half.
 Half to_half_at_random(float value, std::uint32_t word);
 
 }  // namespace poprun

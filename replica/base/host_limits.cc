@@ -68,7 +68,7 @@ class Crowd {
     }
   }
 
-  /// Avoids std::thread, whose default stack size counts against memory limits.
+  /// Starts a thread without std::thread, whose default stack size counts against memory limits.
   bool add() {
     constexpr std::size_t kStackBytes = 64 << 10;
     pthread_attr_t attributes;
@@ -97,7 +97,7 @@ class Crowd {
   std::vector<pthread_t> threads_;
 };
 
-/// Returns the only number in a file; empty if the file contains something else, such as "max".
+/// Returns the only number in a file, or nothing if the file contains something else, such as "max".
 std::optional<std::int64_t> number_in(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);
@@ -110,7 +110,7 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return static_cast<std::int64_t>(std::min(number, static_cast<std::uint64_t>(kMax)));
 }
 
-/// Returns the number after the line's first word `name`; 0 if the file has no such line.
+/// Returns the number after the line's first word `name`, or 0 if the file has no such line.
 std::int64_t field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -16,9 +16,10 @@ namespace poprun {
 void end_in_a_line_at_limits(std::string_view program);
 
 /// Checks whether this process and its children may have `threads` more threads or processes, by starting that many
-/// threads for a moment. This accounts for every limit (ulimit -u, a control group's pids.max) at every level. Without
-/// this check, libraries that cannot start a thread hang, abort or report something else. Cost: about 20 us per thread.
-/// Errors: kHostResources if the threads cannot all be started; the message says what needs them (`purpose`).
+/// threads for a moment. This takes every limit (ulimit -u, a control group's pids.max) at every level into account.
+/// Without this check, libraries that cannot start a thread would hang, abort or report a different problem. Cost:
+/// about 20 us per thread. Errors: kHostResources if the threads cannot all be started; the message says what needs
+/// them (`purpose`).
 Status check_room_for_threads(std::size_t threads, std::string_view purpose);
 
 struct FreeMemory {
@@ -26,8 +27,9 @@ struct FreeMemory {
   std::string source;  ///< Origin of the number, such as "MemAvailable and SwapFree of /proc/meminfo".
 };
 
-/// Returns the memory that this process may still use: the minimum over the machine and control groups (version 1 or
-/// 2), with reclaimable file caches as free. Empty if no source is available. `root` replaces `/`, for tests.
+/// Returns the memory that this process may still use, which is the minimum over the machine and its control groups
+/// (version 1 or 2). Reclaimable file caches count as free. The result is empty if no source is available. In tests,
+/// `root` replaces `/`.
 std::optional<FreeMemory> free_memory(const std::string& root = "");
 
 }  // namespace poprun

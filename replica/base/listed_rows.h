@@ -5,7 +5,7 @@
 #include <iterator>
 #include <vector>
 
-/// Selects the rows of a table with one row per IPU or stage of a replica, alike for the screen, errors and notes.
+/// Selects the same rows of a table (with a row per IPU or stage of a replica) for the screen, errors and notes.
 namespace poprun {
 
 struct ListedRow {
@@ -14,10 +14,11 @@ struct ListedRow {
   bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
 };
 
-/// Returns rows that fit a screen, ascending: all of up to eight, else the first two, the one that stands out and last.
+/// Returns the rows that fit on a screen, in ascending order: all rows if there are at most eight, otherwise the first
+/// two, the one that stands out and the last.
 std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
 
-/// The same; the row with the largest `key` stands out.
+/// Does the same for the rows of `range`, where the row with the largest `key` stands out.
 template <typename Range, typename Key>
 std::vector<ListedRow> listed_by(const Range& range, Key key) {
   const auto most = std::ranges::max_element(range, {}, key);

@@ -24,10 +24,10 @@ struct Fact {
   friend bool operator==(const Fact&, const Fact&) = default;
 };
 
-/// A decision and its reasons, or an option without effect (a diagnostic or remark in compilers): `text` for people,
-/// `code` and `facts` for programs, which never parse texts.
+/// A decision with its reasons, or a statement that an option has no effect (in compilers, a diagnostic or remark).
+/// `text` is for people; `code` and `facts` are for programs, which never parse texts.
 struct Note {
-  std::string code;  ///< Name of the decision, such as "sharding.sharded"; does not change between versions.
+  std::string code;  ///< Name of the decision, such as "sharding.sharded". It is the same in all versions.
   std::string text;  ///< One line, with the numbers.
   std::vector<Fact> facts = {};
 

@@ -12,7 +12,7 @@ namespace poprun {
 /// Returns four independent uniform 32-bit words for each (key, counter). Cost: about 20 ns.
 std::array<std::uint32_t, 4> philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high);
 
-/// Returns a key from a seed and a name (FNV-1a of the name, mixed with the seed), so that streams share no numbers.
+/// Derives a key from a seed and a name (FNV-1a of the name, mixed with the seed), so that streams share no numbers.
 std::uint64_t random_key(std::uint64_t seed, std::string_view name);
 
 /// Converts the word to a float in [0, 1), with 24 random bits.

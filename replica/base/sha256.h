@@ -27,7 +27,7 @@ class Sha256 {
 
 std::string sha256_of(std::string_view bytes);
 
-/// Errors: kData if the file at `path` cannot be read; the message says why.
+/// Returns the digest of the file at `path`. Errors: kData if it cannot be read; the message says why.
 Result<std::string> sha256_of_file(const std::string& path);
 
 }  // namespace poprun

@@ -30,17 +30,19 @@ constexpr double to_mebibytes(std::uint64_t bytes) {
   return static_cast<double>(bytes) / 0x1p20;
 }
 
-/// Returns `12.3 MiB` or `4,321.0 MiB`: in MiB, so that numbers compare easily; small numbers as `1.5 KiB` or `12 B`.
+/// Returns text such as `12.3 MiB` or `4,321.0 MiB`. The unit is MiB, so that numbers are easy to compare; only small
+/// numbers are given as `1.5 KiB` or `12 B`.
 std::string mebibytes_text(std::uint64_t bytes);
 
 /// Returns `1.23 s`, `12.340 ms` or `56.7 us`.
 std::string duration_text(double seconds);
 
-/// Returns the candidate closest to `typed` by edit distance (insert, delete, replace, swap neighbours), the first one
-/// on a tie; empty if none is close.
+/// Returns the candidate closest to `typed` by edit distance (insertions, deletions, replacements and swaps of
+/// neighbours). Returns the first one on a tie, and an empty string if none is close.
 std::string nearest(std::string_view typed, std::span<const std::string> candidates);
 
-/// Ends a message about the unknown name `typed`: "did you mean mk2?" if one is close, else "available: bow, mk1, mk2".
+/// Returns the end of a message about the unknown name `typed`: "did you mean mk2?" if a candidate is close, otherwise
+/// "available: bow, mk1, mk2".
 std::string suggestion(std::string_view typed, std::span<const std::string> candidates);
 
 }  // namespace poprun

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Adds the run's name to the job's progress. A check ends without draining, and reports no speed of a replica.
+/// Adds the run's name to the job's progress. A check does not drain, and reports no replica's speed.
 class RunProgress final : public ProgressSink {
  public:
   RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
@@ -202,7 +202,7 @@ class Check {
     return options;
   }
 
-  /// Returns the text of the lowest-numbered replica that has one, or "". Collective.
+  /// Returns the text of the replica with the lowest number that has one, or "" if none has. Collective.
   Result<std::string> first_of(std::string text, std::string_view name) {
     const std::byte has{!text.empty()};
     std::vector<std::byte> all(ports_.communicator.size());
@@ -216,7 +216,7 @@ class Check {
     return text;
   }
 
-  /// Returns where replica `who` first computes a different value in step `step`; empty on other replicas.
+  /// Returns where replica `who` first computes a different value in step `step`. Empty on other replicas.
   Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = unchecked();
     options.total_steps = std::min(step, options_.total_steps);
@@ -260,7 +260,7 @@ class Check {
     return result;
   }
 
-  /// Checks that this machine has the memory that `program` touches beyond earlier runs, before any replica touches it.
+  /// Before any replica touches more memory than in earlier runs, checks that this machine has what `program` adds.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
@@ -276,7 +276,7 @@ class Check {
     return ports_.communicator.barrier();
   }
 
-  /// Allocates an arena per IPU; a communicator's memory lives as long as the communicator.
+  /// Allocates an arena for each IPU. The memory of a communicator lives as long as the communicator.
   Status allocate(const Program& program) {
     const Bytes capacity = images_capacity(program.memory(0));
     while (memory_.size() < plan_.ipus()) {
@@ -286,7 +286,7 @@ class Check {
     return {};
   }
 
-  /// Fills the memory with NaN, because values of an earlier run would hide reads of values that this run never wrote.
+  /// Fills the memory with NaN. Otherwise, values of an earlier run would hide reads of what this run never wrote.
   void poison(const Program& program) {
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
       std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()), std::byte{0xFF});

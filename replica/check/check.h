@@ -30,12 +30,13 @@ struct CheckPorts {
   StreamFactory streams;
   const HostWeights& initial_weights;  ///< As in LoopPorts; complete after `variants` was called.
 
-  /// Checks that this machine has `more` memory for each replica. Called on all before a run that touches more memory.
+  /// Checks that this machine has `more` bytes of memory for each replica. It is called on all replicas before a run
+  /// that touches more memory than before.
   std::function<Status(Bytes more)> check_host;
 
   std::uint32_t sharding_group = 0;  ///< Number of replicas that share a tensor in sharded variants; 0: all.
 
-  // Called on replica 0 only, `compile` for one variant after another. A Program that does not fit is not an error.
+  // These are called on replica 0 only (`compile` for each variant). A Program that does not fit is not an error.
   std::function<Result<CheckedVariants>()> variants;
   std::function<Result<Program>(const Variant&)> compile;
   std::function<void(proto::ReportItem)> report;
@@ -47,16 +48,15 @@ struct CheckPorts {
 /// The first variant that fits in the memory of its IPUs is the reference. Every replica compares the other variants
 /// with its own reference run: the state after each step, and the evaluation after the last one. If a variant differs,
 /// both runs are repeated up to that point, and the values that the step or the evaluation computed are compared in the
-/// order of the reference. The replica with the lowest number among those with the earliest difference reports its
-/// first one.
+/// order of the reference. Of the replicas with the earliest difference, the one with the lowest number reports it.
 ///
 /// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only in the reference run
 /// does a number that is not finite, or an index that is out of range, end the check. To measure its wall time, the
-/// reference run is repeated without these checks, like the other runs. Variants that compile to the same Program run
-/// once. The memory goal of recomputation "standard" is the job's own or, if that recomputes nothing, half the memory
-/// that the job needs without recomputation. `options` are those of the job, with the number of steps of each run.
-/// Dumps and drains are not part of a check. Errors: those of `variants`, communicator, host streams and engine. A
-/// variant that differs is not an error.
+/// reference run is repeated without these checks, which the other runs do not make either. Variants that compile to
+/// the same Program run once. The memory goal of recomputation "standard" is the job's own or, if that recomputes
+/// nothing, half the memory that the job needs without recomputation. `options` are those of the job, with the number
+/// of steps of each run. Dumps and drains are not part of a check. Errors: those of `variants`, communicator, host
+/// streams and engine. A variant that differs is not an error.
 Status run_check(const CheckPorts& ports, TrainingOptions options);
 
 }  // namespace poprun

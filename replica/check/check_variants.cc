@@ -96,7 +96,7 @@ std::string own_stages_text(const proto::PipelineConfig& pipeline) {
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-/// Returns a note on which rows have the stages that the job asks for.
+/// Returns the text of a note that says which rows have the stages that the job asks for.
 std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus, const std::vector<Spread>& spreads) {
   std::vector<std::uint32_t> balanced;
   const Spread* own = nullptr;
@@ -169,7 +169,7 @@ class Planner {
     return stages_of(variant, config_, dataset_, onnx_);
   }
 
-  /// Adds the phases of a job that asks for them, cut as it says.
+  /// Adds the phases of a job that asks for them, cut as the job says.
   Status add_own_phases() {
     const Variant variant{std::max(1U, config_.memory().phase_ipus()),
                           phases_,
@@ -183,7 +183,7 @@ class Planner {
     return {};
   }
 
-  /// Adds a spread over `ipus`. With too few layers, some IPUs stay unused, or, if `is_our_choice`, it is left out.
+  /// Adds a spread over `ipus` IPUs. With too few layers, some are unused or, if `is_our_choice`, it is left out.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};
@@ -234,7 +234,7 @@ class Planner {
   std::string own_stages_;  ///< The job's settings for its own stages; empty if there are none.
   std::uint32_t own_ipus_;
   std::uint32_t phases_;               ///< No phases if at most 1.
-  bool own_stages_are_plain_ = false;  ///< The job's own settings make a single stage.
+  bool own_stages_are_plain_ = false;  ///< Whether the job's own settings make a single stage.
   std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;
   std::vector<Note> notes_;

@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Returns whether a tensor is a variable itself, not a remote buffer or a shard in which a variable resides.
+/// Whether a tensor is itself a variable, and not a remote buffer or a shard in which a variable resides.
 bool lives_on(const proto::Tensor& tensor) {
   const bool is_variable = tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_BUFFER ||
                            tensor.role() == proto::ROLE_OPTIMIZER_STATE;
@@ -29,7 +29,7 @@ std::size_t elements_of(const proto::Tensor& tensor) {
   return static_cast<std::size_t>(type->elements());
 }
 
-/// The step with that number and the function that it is in; null if there is none.
+/// A step and the function that contains it; both are null if there is no such step.
 struct Found {
   const proto::Function* function = nullptr;
   const proto::Step* step = nullptr;
@@ -64,7 +64,7 @@ std::string operation_text(const proto::Step& step) {
   return std::string(operation == nullptr ? "step" : operation->kind);
 }
 
-/// Returns the place of a step, as a phrase. `batch`: the word for the samples that a part computes together.
+/// Returns the place of a step, as a phrase. `batch` is the word for the samples that a part computes together.
 std::string place_text(const proto::Function& function, std::string_view batch, std::uint32_t index) {
   if (!function.has_part()) {
     return fmt::format("function '{}'", function.name());
@@ -163,7 +163,7 @@ void ValueTrace::watch(Engine& engine) {
 
 void ValueTrace::before(const proto::Step& /*step*/) {}
 
-/// A tensor that a background exchange still works on is read when that exchange ends.
+/// Records the tensors that the step wrote. A tensor in a background exchange is read when that exchange ends.
 void ValueTrace::after(const proto::Step& step) {
   if (step.has_call() || step.all_reduce().in_background()) {
     return;

@@ -63,7 +63,7 @@ class StateRecord final : public StepWatcher {
 /// The first state that differs from the reference.
 struct StateDifference {
   std::uint64_t step = 0;  ///< From 1; for the evaluation, one more than the last step.
-  std::string name;        ///< The first in name order.
+  std::string name;        ///< The first one in name order.
 };
 
 /// Returns the first difference. Ignores variables that only `other` has: a variable may have copies on several IPUs.
@@ -73,8 +73,8 @@ std::optional<StateDifference> first_difference(std::span<const StateDigests> re
 /// Returns a hash of a tensor's bytes, for comparisons within a process.
 std::uint64_t digest_of(std::span<const std::byte> bytes);
 
-/// Digests of everything that one training step, or the evaluation after it, writes in every micro-batch, in order, to
-/// find where two runs of a job diverge. Cost: 24 bytes per tensor written.
+/// Digests, in order, of everything that one training step, or the evaluation after it, writes in every micro-batch.
+/// They show where two runs of a job diverge. Cost: 24 bytes per tensor written.
 class ValueTrace final : public StepWatcher, private StepObserver {
  public:
   enum class Of : std::uint8_t { kStep, kEvaluation };

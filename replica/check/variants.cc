@@ -35,7 +35,7 @@ std::vector<Placement> other_placements(std::uint32_t replicas) {
                       : std::vector{Placement::kOffChip};
 }
 
-/// Sets where tensors are kept: a plain job keeps everything on-chip, others may keep tensors where the job does.
+/// Sets where tensors are kept. A plain job keeps them all on-chip; other variants may keep them where the job does.
 void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, proto::MemoryConfig& memory) {
   const bool off_chip = variant.placement == Placement::kOffChip || variant.placement == Placement::kShardedOffChip;
   const bool sharded = variant.placement == Placement::kSharded || variant.placement == Placement::kShardedOffChip;
@@ -122,7 +122,7 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const Placement placement : other_placements(replicas)) {
     variants.push_back(variants.front());
     variants.back().placement = placement;
-    // Take one of the 15 variants of each spread, a different one for each placement.
+    // One of the 15 variants of each spread is taken, a different one for each placement.
     for (std::size_t v = std::size(kRecomputations) + static_cast<std::size_t>(placement); v < unplaced;
          v += std::size(kSchedules) * std::size(kRecomputations)) {
       variants.push_back(variants[v]);

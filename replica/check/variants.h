@@ -58,11 +58,12 @@ struct Spread {
 };
 
 /// Returns the variants to check. First comes the plain variant, which has one stage, recomputes and outlines nothing,
-/// and keeps everything on-chip; then one stage with every other recomputation, and each of `spreads` with every
-/// schedule and recomputation; then, in every other placement (sharded only if `replicas` > 1), the plain variant and
-/// one variant of each spread. Then come variants with as many phases as each spread has stages, on one IPU with every
-/// recomputation and on two with "none" and "pipeline", the last of them also in every other placement. Last come the
-/// outlined variants: one stage, and each spread with schedule grouped, with recomputation "none" and "all".
+/// and keeps everything on-chip. It is followed by one stage with every other recomputation, and by each of `spreads`
+/// with every schedule and recomputation. Then come the plain variant and one variant of each spread in every other
+/// placement (sharded only if `replicas` > 1). Then come variants with as many phases as each spread has stages: on one
+/// IPU with every recomputation, and on two with "none" and "pipeline". The last of them is also run in every other
+/// placement. Last come the outlined variants: one stage, and each spread with schedule grouped, both with
+/// recomputation "none" and "all".
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 
@@ -84,7 +85,8 @@ struct CompiledVariant {
 /// Returns a digest of what a Program does: of its bytes, except for its notes.
 std::uint64_t digest_of_program(Program program);
 
-/// Compiles the variants of a job, each after the one with its stages and schedule that recomputes nothing.
+/// Compiles the variants of a job. Of variants with the same stages and schedule, the one that recomputes nothing must
+/// come first.
 class VariantCompiler {
  public:
   using Compile = std::function<Result<Program>(const Variant&)>;

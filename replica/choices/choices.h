@@ -11,8 +11,9 @@
 
 #include "replica/base/error.h"
 
-/// Settings with values from a list. Each has an enum whose kWords give the spelling in train.cfg, RunConfig, messages;
-/// no other file spells them to compare or set them. The first value is the default, unless a comment says otherwise.
+/// Settings with values from a list. Each has an enum whose kWords give the spelling in train.cfg, RunConfig and
+/// messages. No other file spells them out to compare or set them. The first value is the default, unless a comment
+/// says otherwise.
 namespace poprun {
 
 /// The words of an enum, by value; options list them in this order.
@@ -56,7 +57,7 @@ inline constexpr std::array<std::string_view, 4> kWords<RateSchedule> = {"consta
 enum class AccumulationKind : std::uint8_t {
   kSum,          ///< The sum over the micro-batches, which the optimiser uses.
   kMean,         ///< The sum; the update divides it by the number of micro-batches.
-  kRunningMean,  ///< The mean so far, after each micro-batch: it cannot overflow in half precision.
+  kRunningMean,  ///< The mean of the micro-batches so far, which cannot overflow in half precision.
 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<AccumulationKind> = {"sum", "mean", "running-mean"};
@@ -68,7 +69,7 @@ constexpr AccumulationKind default_accumulation(Precision precision) {
 enum class GradientReduction : std::uint8_t {
   kMean,
   kSum,
-  kEveryMicroBatch,  ///< To their mean, before they are accumulated.
+  kEveryMicroBatch,  ///< Mean; gradients are reduced before they are accumulated.
 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<GradientReduction> = {"mean", "sum", "every-micro-batch"};

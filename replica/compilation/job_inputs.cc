@@ -50,8 +50,8 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
   return options;
 }
 
-/// Dumps need tensors under their own names, which outlined layers do not keep. The launcher always fills the field;
-/// unit tests leave it empty to outline nothing.
+/// Returns how the job outlines. Dumps need tensors under their own names, which outlined layers do not keep. The
+/// launcher always sets the field. Unit tests leave it empty, so that nothing is outlined.
 Outlining outlining_of(const proto::RunConfig& config) {
   const auto asked = open_choice<Outlining>(config.memory().outlining());
   return config.report().dump_tensors().empty() ? asked.value_or(Outlining::kOff) : Outlining::kOff;
@@ -269,7 +269,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
   options.outlining = outlining_of(config);
-  // Tests set the variable, and `check` is a test.
+  // Tests set the variable, and `check` is itself a test.
   options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr && !config.has_check();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));

@@ -12,15 +12,15 @@
 #include "replica/models/onnx/job_model.h"
 #include "replica/program/program.h"
 
-/// The only path from a job's configuration to its Program, for the job itself, `--dry-run` and `profile`. Pure
-/// functions; main.cc wires the rest.
+/// The only path from a job's configuration to its Program, for the job itself, `--dry-run` and `profile`. The
+/// functions are pure; main.cc wires the rest.
 namespace poprun {
 
 /// Returns the ONNX model; null if the configuration has a built-in one. Errors: those of JobModel::parse.
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
 
-/// Returns the options of the compiler. `onnx` replaces the built-in model; its weights come from the host. Errors:
-/// kUsage if the model or device is unknown; kData if no label of the training data counts.
+/// Returns the options of the compiler. `onnx`, if given, replaces the built-in model; the weights of an ONNX model
+/// come from the host. Errors: kUsage if the model or device is unknown; kData if no label of the training data counts.
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
@@ -29,7 +29,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 
-/// Prepares a Program that does not fit (`out_of_memory`: from check_fits) for execution, as configured, with a note.
+/// Prepares a Program that does not fit for execution, and adds a note. `out_of_memory` is the error of check_fits.
+/// Requires: the configuration allows such a Program.
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program);
 
 /// Inputs of a job's compilation. Both messages must outlive this.
@@ -39,13 +40,14 @@ struct JobInputs {
   std::shared_ptr<onnx_import::JobModel> onnx;  ///< Null for a built-in model.
 };
 
-/// Compiles the job, and adds the notes of data, model and schedule (add_notes). `options`: those of compile_options
+/// Compiles the job, and adds the notes of data, model and schedule (add_notes). `options` are those of compile_options
 /// for these inputs, possibly changed. Errors: those of plan_program.
 Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
                             const CompileObserver& observer = {});
 
-/// Adds notes on how the file of initial weights fits. If weights missing from it have only their initialisers' values,
-/// recompiles the job with these (changes `options`) and returns true. Errors: those of plan_program.
+/// Adds notes on how the file of initial weights matches. If some weights are missing from it, and no ONNX model
+/// provides them either, first recompiles the job so that they keep their initialisers' values (this changes
+/// `options`), and returns true. Errors: those of plan_program.
 Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

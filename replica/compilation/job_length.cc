@@ -21,7 +21,7 @@ std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& d
   return config.training().evaluate() && !config.has_profile() ? dataset.test_items() : 0;
 }
 
-/// Returns the divisor of the sum of a step's gradients over all its parts and replicas.
+/// Returns the number by which the sum of a step's gradients, over all its parts and replicas, is divided.
 double averaged_gradients(const proto::RunConfig& config) {
   const proto::TrainingConfig& training = config.training();
   const double parts = static_cast<double>(training.gradient_accumulation()) *

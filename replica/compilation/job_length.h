@@ -10,7 +10,7 @@
 #include "replica/loops/training_loop.h"
 #include "replica/program/host_contract.h"
 
-/// The length of a job, and the options of its loops. Pure functions.
+/// The length of a job, and the options of its loops. The functions are pure.
 namespace poprun {
 
 /// Returns the number of samples that a replica computes at a time: in inference, the micro-batch; in training, the
@@ -24,17 +24,17 @@ struct JobLength {
   std::uint64_t test_batches = 0;     ///< Batches of one replica for these items; 0: none.
 };
 
-/// Errors: kUsage if the dataset does not fill one global batch.
+/// Returns the length of the job. Errors: kUsage if the dataset does not fill one global batch.
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
 
 /// Returns the options of the training loop. Errors: those of `job_length` and of LearningRate::make.
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
-/// Returns the number of items in inference: those of the test part, or, if there is none, the training items.
+/// In inference, returns the number of items: those of the test part or, if there is none, those for training.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 
-/// Selects the samples that replica `replica` reads from stream kTrain or kTest.
+/// Returns which samples replica `replica` reads from stream kTrain or kTest.
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
                               std::uint32_t replica);
 

@@ -25,7 +25,7 @@ constexpr std::string_view kJob = "# job";
 constexpr std::string_view kAfterPass = "# job after pass ";
 constexpr std::string_view kEnd = "# compiled";
 
-/// Returns the number of a pass in the order of all passes; -1 if there is none of that name.
+/// Returns the position of a pass in the order of all passes, or -1 if no pass has that name.
 int number_of(std::string_view pass) {
   const auto found = std::ranges::find(all_passes(), pass, &Pass::name);
   return found == all_passes().end() ? -1 : static_cast<int>(found - all_passes().begin());
@@ -37,7 +37,7 @@ struct Section {
   std::string_view text;
   int line = 0;  ///< The first line after the heading.
 
-  /// Returns the number of the pass that made this job, or -1.
+  /// Returns the number of the pass that made this job, or -1 if no pass did.
   [[nodiscard]] int pass() const {
     return heading.starts_with(kAfterPass) ? number_of(heading.substr(kAfterPass.size())) : -1;
   }
@@ -67,7 +67,7 @@ std::vector<Section> sections_of(std::string_view text) {
   return sections;
 }
 
-/// Returns, from the first compilation, the last job before the pass with this number.
+/// Returns the last job of the first compilation that comes before the pass with this number.
 std::optional<Section> job_before(const std::vector<Section>& sections, int pass) {
   std::optional<Section> last;
   for (const Section& section : sections) {
@@ -154,7 +154,7 @@ Result<Job> parse_valid(const Section& section) {
   return job;
 }
 
-/// Returns the job before the pass; before the first pass, an empty job.
+/// Returns the job before the pass. Before the first pass, this is an empty job.
 Result<Job> parse_job_before(const std::vector<Section>& sections, const Pass& pass, const CompileOptions& options) {
   const auto section = job_before(sections, number_of(pass.name));
   if (!section && number_of(pass.name) == 0) {

@@ -16,10 +16,11 @@
 namespace poprun {
 namespace {
 
-/// Host time of one call of a Program's function, in addition to the device step: dispatch of the framework,
-/// synchronisation, and fetching results. Fitted to measurements, unlike the figures of device.h: the constant c of `a
-/// * convolutions + b * batch + c`, the wall time of a batch in Graphcore's table 2.1 (ResNeXt-50 inference through
-/// PyTorch, one call per batch), from the rows of batches 2, 6, 10, 14 and 18 (poplibs, lib/poplin/ConvPlan.cpp).
+/// Host time of one call of a Program's function, in addition to the device step: dispatch in the framework,
+/// synchronisation, and fetching of results. Unlike the figures of device.h, it is fitted to measurements. It is the
+/// constant c of `a * convolutions + b * batch + c`, the wall time of a batch in Graphcore's table 2.1 (ResNeXt-50
+/// inference through PyTorch, one call per batch), and comes from the rows of batches 2, 6, 10, 14 and 18 (poplibs,
+/// lib/poplin/ConvPlan.cpp).
 constexpr double kHostCallSeconds = 1.85e-3;
 
 /// One replica's figures, as it sends them to the others.
@@ -61,7 +62,7 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
   return spread;
 }
 
-/// Returns high-water marks by IPU: of its images or, if tensors live on tiles, of all tiles together.
+/// Returns the high-water mark of each IPU: that of its images or, if tensors live on tiles, of all its tiles together.
 std::vector<Bytes> used(const LoopResult& result) {
   if (result.tile_high_water.empty()) {
     return result.high_water;
@@ -150,7 +151,7 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
   return host;
 }
 
-/// Finds the parts of stages that `steps` call, by name.
+/// Adds the parts of stages that `steps` call to `parts`, by name.
 void find_parts(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
                 std::map<std::string, const proto::Function*>& parts) {
   for (const proto::Step& step : steps) {
@@ -230,7 +231,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 
 namespace {
 
-/// Returns the configuration with the default of recomputation, which depends on the compiled stages.
+/// Returns the configuration with the default for recomputation filled in, which depends on the compiled stages.
 proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) {
   proto::PipelineConfig& pipeline = *config.mutable_pipeline();
   if (pipeline.recomputation().empty() && !config.inference()) {

@@ -25,7 +25,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
 /// Returns the profile after the last step. Collective: wall times are means and spreads over all replicas, memory
-/// marks are maxima. `startup_seconds`: from the launcher's start to this replica's first step.
+/// marks are maxima. `startup_seconds` is the time from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
                                     const LoopResult& result, double startup_seconds, Communicator& communicator);
 

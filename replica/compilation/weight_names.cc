@@ -21,11 +21,11 @@ constexpr std::array<std::string_view, 5> kEmbedding = {"lm_head.weight", "wte.w
                                                         "word_embeddings.weight", "predictions.decoder.weight"};
 constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "predictions.decoder.bias"};
 
-/// Buffers that models compute themselves and Hugging Face's files may contain.
+/// Buffers that models compute themselves, but that Hugging Face's files may contain.
 constexpr std::array<std::string_view, 5> kBuffers = {"position_ids", "token_type_ids", "masked_bias", "inv_freq",
                                                       "num_batches_tracked"};
 
-/// Whether the name is `suffix`, or ends in its components.
+/// Whether the name is `suffix`, or ends in the components of `suffix`.
 bool ends_in(std::string_view name, std::string_view suffix) {
   return name.ends_with(suffix) && (name.size() == suffix.size() || name[name.size() - suffix.size() - 1] == '.');
 }
@@ -66,7 +66,7 @@ struct PrefixRule {
   friend auto operator<=>(const PrefixRule&, const PrefixRule&) = default;
 };
 
-/// The matches of a rule: weights by name, with the file's modern name.
+/// The matches of a rule: weights by name, each with the modern name of its tensor in the file.
 struct Matched {
   std::map<std::string, std::string> names;
   std::size_t fitting = 0;  ///< Matches with the same shape.
@@ -113,19 +113,19 @@ class Matcher {
   }
 
  private:
-  /// `what`: the note's code without "weights.".
+  /// Adds a note. `what` is the note's code without "weights.".
   void note(std::string_view what, const std::string& text, std::vector<Fact> facts = {}) {
     result_.notes.push_back({fmt::format("weights.{}", what), fmt::format("{}: {}", kOption, text), std::move(facts)});
   }
 
-  /// Whether a weight of the model has this name, with or without a prefix: layer scale is also called gamma.
+  /// Whether a weight has this name, with or without prefix. Layer scale, for example, is also called gamma.
   [[nodiscard]] bool wants(const std::string& name) const {
     return missing_.contains(name) || std::ranges::any_of(missing_, [&](const auto& weight) {
              return !file_.contains(weight.first) && (ends_in(weight.first, name) || ends_in(name, weight.first));
            });
   }
 
-  /// Assigns the file's tensor of that modern name to the weight.
+  /// Assigns the tensor of the file whose modern name is `now` to the weight.
   void take(const std::string& weight, const std::string& now) {
     shapes_[weight] = missing_.at(weight);
     result_.sources[weight] = unused_.at(now);
@@ -179,8 +179,8 @@ class Matcher {
     return rules;
   }
 
-  /// Applies the rule that fits the most weights. Returns false if no rule fits half of the model or of the file, as a
-  /// prefix of the full model would, or if two rules fit the same name equally well.
+  /// Applies the rule that fits the most weights. Returns false if no rule fits half of the model or of the file, as
+  /// the prefix of a full model would, or if two rules that share a name fit equally well.
   bool match_prefix() {
     const auto all = rules();
     const auto fitting = [](const auto& rule) { return rule.second.fitting; };
@@ -233,7 +233,7 @@ class Matcher {
     }
   }
 
-  /// Leaves out weights of a different size, such as a new head. If most differ, the file belongs to a different model.
+  /// Leaves out weights whose size differs, such as a new head. If most differ, the file belongs to another model.
   void leave_other_sizes(const MatchOptions& options) {
     std::vector<std::string> others;
     for (const auto& [weight, shape] : shapes_) {
@@ -282,7 +282,7 @@ class Matcher {
     return {};
   }
 
-  /// Checks the file's second copies of tied weights.
+  /// Checks the second copies of tied weights in the file.
   Status check_copies() {
     for (const auto& [now, name] : std::map(unused_)) {
       const FileTensor& copy = file_.at(name);

@@ -35,7 +35,7 @@ struct WeightMatch {
 };
 
 struct MatchOptions {
-  bool may_lack = false;  ///< Weights missing from the file get values from elsewhere.
+  bool may_lack = false;  ///< Whether weights missing from the file get values from elsewhere.
   std::string otherwise;  ///< Name of these values in notes: "initialisation".
 };
 
@@ -44,12 +44,12 @@ struct MatchOptions {
 ///   by its own name
 ///   gamma, beta      are weight, bias, unless the model has such a name itself
 ///   a prefix         such as "transformer.", which half of the names on one side (model or file) have and the names
-///                    on the other side lack; none if two prefixes fit equally well
-///   tied weights     lm_head.weight is the token embedding; a second copy must be identical to the first
+///                    on the other side lack; not if two prefixes fit equally well
+///   tied weights     lm_head.weight is the token embedding; if the file has both, they must be identical
 ///
 /// Shapes must be the same. Buffers, and tensors that the model does not have, are left out. Errors: kData if a weight
-/// is missing (names the nearest tensor and the remedy), has another shape, or has elements that are not floats, or if
-/// the copies of a tied weight differ.
+/// is missing (the message names the nearest tensor and the remedy), has another shape, or has elements that are not
+/// floats, or if the copies of a tied weight differ.
 Result<WeightMatch> match_weights(const std::vector<WantedWeight>& wanted, const FileTensors& file,
                                   const MatchOptions& options);
 

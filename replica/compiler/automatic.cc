@@ -38,7 +38,7 @@ void add_first_note(const Note& note, Program& program) {
               program.mutable_notes()->rend());
 }
 
-/// Proposes splits, each from the measured memory of the previous ones.
+/// Proposes splits, each of which is based on the measured memory of the previous ones.
 class Splits {
  public:
   /// `first` was compiled with the split that the estimate gives.
@@ -77,7 +77,7 @@ class Splits {
   std::vector<MeasuredSplit> tried_;
 };
 
-/// Returns the first layer of each stage except the first. `balancing`: from the first compilation.
+/// Returns the first layer of each stage except the first. `balancing` comes from the first compilation.
 std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& balancing) {
   const std::vector<std::string>& split = compiled.options.pipeline.split;
   if (split.empty()) {
@@ -91,7 +91,7 @@ std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& ba
   return begins;
 }
 
-/// Returns how a split was found, as the end of its note.
+/// Returns the end of a split's note, which says how the split was found.
 std::string found_how(const Compiled& best, std::size_t compilations) {
   if (best.lacking() <= 0) {
     return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);
@@ -125,7 +125,7 @@ struct Movable {
   std::string_view key;
 };
 
-/// The cheapest first: state moves once per step, accumulators and stashes in every micro-batch.
+/// Cheapest first: optimiser state and weights move once per step, accumulators and stashes in every micro-batch.
 constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state, "memory.optimizer-state"},
                                               {&LocationOptions::weights, "memory.weights"},
                                               {&LocationOptions::accumulators, "memory.accumulators"},
@@ -143,7 +143,7 @@ std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   };
   std::vector<Choice<Compiled>> choices;
   if (asked.outlining == Outlining::kAuto) {
-    // Shares all code that can be shared, even if that takes time.
+    // Share all code that can be shared, even if that takes time.
     choices.push_back(single<Compiled>(changed([](CompileOptions& options) { options.outlining = Outlining::kOn; })));
   }
   for (const Movable& movable : kMovable) {

@@ -65,7 +65,7 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts, const Co
   return program;
 }
 
-/// Adds to the program the forward layers of each stage.
+/// Adds the forward layers of each stage to the program.
 void describe_stages(const Job& job, Program& program) {
   std::vector<std::set<std::int32_t>> layers(job.ipu_of_stage.size());
   for (const Function& function : job.graph.functions) {

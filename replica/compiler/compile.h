@@ -12,18 +12,18 @@ namespace poprun {
 /// Returns the job as a graph of functions, with the streams of program/host_contract.h:
 ///
 ///   load            sets up parameters, buffers and optimiser state
-///   train           one step: streams "control" and "train" in, forward, backward, exchange, update; stream "step"
-///   out;
-///                   with loss_scaling 0 the streams include the loss scale and the gradient factor
+///   train           one step: streams "control" and "train" in, forward, backward, exchange, update,
+///                   stream "step" out; with loss_scaling 0, the streams include the loss scale and
+///                   the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every batch, all of them in one call of evaluate; "evaluation" out
 ///   save            stream "weights" out: parameters and buffers in name order
 ///
-/// Inference has no train and no save; its evaluate also sends each batch's prediction out, as "outputs". Buffers
-/// (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them with their mean
-/// over the replicas, so all replicas hold the same buffers between steps, wherever they run. As a running statistic is
-/// linear in the statistics of the batches, this mean is that of the replicas' mean statistics. Balanced stages are
-/// those that the estimate gives, whether or not they fit.
+/// In inference, there is no train and no save, and evaluate also sends each batch's prediction out, as "outputs".
+/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them with
+/// their mean over the replicas, so all replicas hold the same buffers between steps, wherever they run. Since a
+/// running statistic is linear in the statistics of the batches, this mean is the same as if it followed the replicas'
+/// mean statistics. Stages that are to be balanced are cut as the estimate suggests, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
 
 struct Compiled {
@@ -32,16 +32,17 @@ struct Compiled {
   CompileOptions options;
   Job job;
   Program program;
-  bool was_watched = false;  ///< An observer saw its passes.
+  bool was_watched = false;  ///< Whether an observer saw its passes.
 
-  /// Returns how many more bytes the fullest IPU would need; at most 0 if the Program fits.
+  /// Returns how many bytes the fullest IPU lacks. The result is at most 0 if the Program fits.
   [[nodiscard]] std::int64_t lacking() const;
 };
 
-/// Compiles the job as `options` say: `build_job`, liveness, aliases, plans, addresses, device time. Open options have
-/// their mildest value (balanced stages as estimated, Storage::kAuto on the chip); automatic.h settles them. Every plan
-/// is verified. The Program may need more memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if
-/// model, data and options do not fit together; kBug if a verifier rejects a pass or a plan.
+/// Compiles the job as `options` say: runs `build_job`, then computes live ranges, aliases, plans, addresses and device
+/// times. Options that are left open take their mildest value: balanced stages are as estimated, and Storage::kAuto is
+/// on the chip. (The functions of automatic.h settle such options.) Every plan is verified. The Program may need more
+/// memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if model, data and options do not fit together;
+/// kBug if a verifier rejects a pass or a plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});
 
 /// Compiles a graph that is not a job. Only the options for the model, device, replicas and memory apply. The Program

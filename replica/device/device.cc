@@ -25,7 +25,7 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
   return device.macs_per_cycle_f32;
 }
 
-/// Models a ring of n participants: `halves` of reduce-scatter and all-gather, each n - 1 steps of bytes / n.
+/// Models a ring of n participants. Each of the `halves` (reduce-scatter, all-gather) takes n - 1 steps of bytes / n.
 DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves, double bytes_per_second) {
   DeviceTime time;
   if (n < 2) {

@@ -14,12 +14,12 @@
 /// second-hand. Nothing here is fitted to a measurement.
 namespace poprun {
 
-/// One kind of chip with its links. One file in chips/ each.
+/// One kind of chip with its links. Each kind has its own file in chips/.
 struct Device {
   std::string name;
   double clock_hz = 0;        ///< Clock of the tiles.
   std::int64_t tiles = 0;     ///< Tiles that compute.
-  std::int64_t io_tiles = 0;  ///< Tiles after them that only transfer; see through_io_tiles.
+  std::int64_t io_tiles = 0;  ///< Further tiles, which only transfer data; see through_io_tiles.
   Bytes bytes_per_tile;
   std::int64_t macs_per_cycle_f32 = 0;      ///< One tile's matrix unit.
   std::int64_t macs_per_cycle_f16 = 0;      ///< Products of float16 numbers, summed in float32.
@@ -30,7 +30,7 @@ struct Device {
   std::int64_t exchange_bytes_per_cycle = 0;  ///< Received by one tile from other tiles.
   Cycles sync_cycles;                         ///< One synchronisation of all tiles of an IPU.
   Cycles link_sync_cycles;                    ///< One synchronisation of linked IPUs.
-  double link_bytes_per_second = 0;           ///< IPU-Link rail, one direction, usable.
+  double link_bytes_per_second = 0;           ///< Usable rate of an IPU-Link rail in one direction.
   double gateway_bytes_per_second = 0;        ///< One IPU's share of the GW-Links, one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
@@ -43,7 +43,7 @@ struct Device {
   [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
 };
 
-/// Returns the device of that name. Errors: kUsage, listing the names.
+/// Returns the device with that name. Errors: kUsage if there is none; the message lists the names.
 Result<Device> find_device(std::string_view name);
 
 /// Returns the names of all devices, sorted.
@@ -66,7 +66,7 @@ struct Work {
   Arithmetic arithmetic = Arithmetic::kF32;
 };
 
-/// Device time by activity of the chip.
+/// The device time of some work, by activity of the chip.
 struct DeviceTime {
   Cycles compute;
   Cycles exchange;
@@ -79,50 +79,55 @@ struct DeviceTime {
   [[nodiscard]] Cycles total() const { return compute + exchange + link + host + streaming + sync; }
 };
 
-/// Time of an operation spread evenly over all tiles of one IPU:
+/// Returns the time of an operation whose work is spread evenly over all tiles of one IPU:
 ///   compute  = max(macs / matrix rate + vector_flops / vector rate, traffic / load rate), per tile
 ///   exchange = exchanged / exchange rate, per tile
 ///   sync     = compute_sets * sync_cycles
 /// The bulk-synchronous order (sync, exchange, compute) is the IPU's execution model [D].
 DeviceTime time_of_work(const Device& device, const Work& work);
 
-/// Time of `bytes` between the host and one IPU.
+/// Returns the time to copy `bytes` between the host and one IPU.
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 
-/// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at the same time.
+/// Returns the time to copy `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at the same
+/// time.
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
-/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles make the transfer:
-/// they take its host or streaming time, which includes synchronising with the host. The other tiles synchronise with
-/// them and exchange the bytes, as fast as the smaller group sends or receives [I]. Requires: the device has I/O tiles.
+/// Converts `time`, that of a transfer of `bytes` to or from the host or Streaming Memory, to its time if the IPU's I/O
+/// tiles make the transfer. The I/O tiles take its host or streaming time, which includes synchronising with the host.
+/// The other tiles synchronise with the I/O tiles and exchange the bytes as fast as the smaller group of tiles can send
+/// or receive [I]. Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
 
-/// Bytes from one IPU of a replica to another, or within one IPU.
+/// A transfer of bytes from one IPU of a replica to another, or within one IPU.
 struct LinkTransfer {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   Bytes bytes;
 };
 
-/// Returns the IPUs that a transfer passes on its way through a replica of `ipus`, both ends included.
+/// Returns the IPUs that a transfer passes on its way through a replica of `ipus` IPUs, including both ends.
 ///
 ///     1 -- 3 -- 5      IPUs 2k and 2k + 1 are the pairs of a ladder. A transfer crosses its pair
 ///     |    |    |      first and then goes from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D].
 ///     0 -- 2 -- 4 -- 6
 ///
-/// Transfers of the last of an odd number of IPUs cross at the next pair [I]. Requires: both ends are below `ipus`.
+/// If the number of IPUs is odd, transfers from or to the last one cross at the next pair [I]. Requires: both ends are
+/// below `ipus`.
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
 
-/// Time of transfers that begin together in a replica of `ipus`: that of the busiest link. A pair's link carries twice
-/// as much as a link from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D]. Tiles copy transfers within an IPU.
+/// Returns the time of transfers that begin together in a replica of `ipus` IPUs, which is the time of the busiest
+/// link. A pair's link carries twice as much as a link from pair to pair (poplibs, lib/poplibs_test/Util.cpp) [D].
+/// Transfers within an IPU are copied by its tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
-/// Time of one half of an all-reduce: its ring reduce-scatter or its ring all-gather.
+/// Returns the time of one half of an all-reduce, its ring reduce-scatter or its ring all-gather.
 DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
-/// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring reduce-scatter and all-gather,
-/// n - 1 steps of bytes / n each, over IPU-Links; beyond one IPU-Link domain, the rings are hierarchical, and domains'
-/// shards are all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference designs).
+/// Returns the time of an all-reduce of `bytes` over `replicas` replicas of `ipus_per_replica` IPUs each. It is a ring
+/// reduce-scatter and a ring all-gather over IPU-Links, each with n - 1 steps of bytes / n. Beyond one IPU-Link domain,
+/// the rings are hierarchical, and the domains' shards are all-reduced over GW-Links (poplibs,
+/// lib/popops/Collectives.cpp, and the Pod reference designs).
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

@@ -44,7 +44,7 @@ std::string pair_text(std::int64_t first, std::int64_t second) {
   return first == second ? std::to_string(first) : fmt::format("{}x{}", first, second);
 }
 
-/// ` {word} {values}` unless both have the value `usual`.
+/// Returns `word` and the two values, or nothing if both values are `usual`.
 std::string unless(std::string_view word, std::int64_t first, std::int64_t second, std::int64_t usual) {
   return first == usual && second == usual ? std::string() : fmt::format("{}{}", word, pair_text(first, second));
 }

@@ -35,9 +35,9 @@ struct FieldDimension {
   std::int64_t stride = 1;
   std::int64_t input_dilation = 1;
   std::int64_t kernel_dilation = 1;
-  std::int64_t padding = 0;  ///< Before the first element; negative: elements left out.
+  std::int64_t padding = 0;  ///< Places before the first element; if negative, elements left out.
 
-  /// Pairs (y, k) that read an input element.
+  /// Returns the number of pairs (y, k) that read an input element.
   [[nodiscard]] std::int64_t useful_pairs() const;
 
   friend auto operator<=>(const FieldDimension&, const FieldDimension&) = default;
@@ -56,7 +56,7 @@ struct FieldDimension {
 ///     kInputGradient   N       O / G            C / G             dy, w flipped, dx
 ///     kWeightGradient  C / G   N                O / G             x, dy, dw
 ///
-/// Matrices [G,M,K] x [G,K,N]: batch M, input channels K, output channels N, field and kernel 1.
+/// For matrices [G,M,K] x [G,K,N], the batch is M, there are K input and N output channels, and field and kernel are 1.
 struct Product {
   ProductKind kind = ProductKind::kConvolution;
   ProductPass pass = ProductPass::kForward;
@@ -105,7 +105,7 @@ Bytes partial_bytes(Arithmetic arithmetic);
 /// (one group, stride 1, no dilation) are left out. Different products have different texts.
 std::string to_text(const Product& product);
 
-/// For unordered containers, which never determine an order of results.
+/// Hash for unordered containers, which never determine the order of results.
 struct ProductHash {
   std::size_t operator()(const Product& product) const;
 };

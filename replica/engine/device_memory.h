@@ -76,7 +76,7 @@ class DeviceMemory {
   /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
   DeviceMemory(const Program& program, std::vector<Arena> arenas) : program_(program), arenas_(std::move(arenas)) {}
 
-  /// For each memory, the highest end of a set of tensors.
+  /// For each memory, the highest end of the tensors in a set.
   using Reach = std::vector<Bytes>;
   [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
 
@@ -98,9 +98,9 @@ class DeviceMemory {
 };
 
 /// The memory of every tile of one replica's IPUs, for `memory.tiles = exact`: a tensor's bytes exist only at their
-/// planned addresses on its tiles, and the bytes of temporaries and buffers are filled with NaN while these live.
-/// Kernels work on images, which are gathered from the tiles before a step and scattered to them after it. Cost: each
-/// IPU's memory on this machine, and two copies of every operand.
+/// planned addresses on its tiles. The bytes of temporaries and buffers are filled with NaN while the temporaries and
+/// buffers live. Kernels work on images, which are gathered from the tiles before a step and scattered to them after
+/// it. Cost: each IPU's memory on this machine, and two copies of every operand.
 class TileMemory {
  public:
   /// Requires: the Program has a layout for each IPU, and outlives this.

@@ -28,7 +28,8 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Called before and after each step; for repeated or called steps, only the last time, unless `sees_every_round`.
+  /// Called before and after each step. For repeated or called steps, this happens only the last time they run, unless
+  /// `sees_every_round`.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
@@ -55,17 +56,17 @@ struct WallSeconds {
   double host = 0;      ///< In stream steps, including waiting for data.
 };
 
-/// Runs a Program's functions on one replica: for each step, the kernel or machine operation listed, at the planned
-/// addresses, and nothing else. If the Program has a layout of tiles, tensors live on the tiles, and in their images
-/// only during steps that name them. Deterministic: results are a function of (Program, seed, what the host writes).
-/// Single-threaded.
+/// Runs a Program's functions on one replica. For each step, it runs the kernel or machine operation listed, at the
+/// planned addresses, and nothing else. If the Program has a layout of tiles, tensors live on the tiles, and in their
+/// images only during steps that name them. The engine is deterministic: results are a function of (Program, seed, what
+/// the host writes). It is single-threaded.
 class Engine final : private Machine {
  public:
   /// Allocates each IPU's memory through `communicator` (collective), unless `memory` contains it, and prepares every
-  /// step. `program`, `communicator` and `host` must outlive the engine. `activity` is called with what the replica is
-  /// about to wait for. `memory[i]` has room for the images of IPU i (images_capacity) and comes from `communicator`;
-  /// its content does not matter. Errors: kHostResources if there is no memory for the arenas; kBug if the Program
-  /// names something that is missing.
+  /// step. `program`, `communicator` and `host` must outlive the engine. `activity` is called with a description of
+  /// what the replica is about to wait for. `memory[i]` has room for the images of IPU i (images_capacity) and comes
+  /// from `communicator`; its content does not matter. Errors: kHostResources if there is no memory for the arenas;
+  /// kBug if the Program names something that is missing.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator, HostIo& host,
                                                 const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity,
@@ -88,17 +89,17 @@ class Engine final : private Machine {
   /// Sets the device clock to `device_time` and wall times to zero.
   void reset_clocks(Cycles device_time = {});
 
-  /// The first index that was out of range without stopping the engine, as a phrase; or "".
+  /// Returns a phrase about the first index that was out of range without stopping the engine, or "" if there was none.
   [[nodiscard]] const std::string& stray_index() const { return stray_index_; }
 
-  /// High-water mark of each IPU's In-Processor Memory, and of its Streaming Memory.
+  /// Return the high-water mark of each IPU's In-Processor Memory, and of its Streaming Memory.
   [[nodiscard]] std::vector<Bytes> high_water() const;
   [[nodiscard]] std::vector<Bytes> streaming_high_water() const;
 
-  /// High-water mark of each tile, by IPU; empty unless the Program has a layout of tiles.
+  /// Returns the high-water mark of each tile, by IPU. Empty unless the Program has a layout of tiles.
   [[nodiscard]] std::vector<std::vector<Bytes>> tile_high_water() const;
 
-  /// Sets the observer of all further steps, or null. It must live until it is replaced.
+  /// Sets the observer of all further steps, or removes it (null). An observer must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
   /// The value of a variable while no function runs: its own bytes, or the bytes of the tensor in which it resides.
@@ -130,7 +131,7 @@ class Engine final : private Machine {
     std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output overwrites.
     std::unique_ptr<Action> action;
     std::string activity;                 ///< What the step waits for, if it may wait.
-    double WallSeconds::*time = nullptr;  ///< Counter of an action's wall time; null: none.
+    double WallSeconds::*time = nullptr;  ///< Counter of an action's wall time, or null.
     std::vector<Prepared> repeated;
   };
   struct PreparedFunction {
@@ -180,7 +181,7 @@ class Engine final : private Machine {
   std::vector<StreamingMemory> streaming_;  ///< By IPU.
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
-  std::unique_ptr<TileMemory> tiles_;  ///< Null: tensors live in their images.
+  std::unique_ptr<TileMemory> tiles_;  ///< Null if tensors live in their images.
   std::vector<TensorType> types_;      ///< By tensor.
   std::optional<ValueJudge> judge_;    ///< Set once there are images.
   std::map<std::string, PreparedFunction> functions_;

@@ -16,7 +16,7 @@ constexpr std::uint32_t kExponent32 = 0x7F800000U;
 constexpr std::uint16_t kExponent16 = 0x7C00U;
 constexpr Half kLargest16 = 0x7BFFU;
 
-/// The largest exponent field of `n` numbers.
+/// Returns the largest exponent field of `n` numbers.
 POPRUN_SIMD std::uint32_t largest_exponent(const std::uint32_t* bits, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -35,7 +35,7 @@ POPRUN_SIMD std::uint16_t largest_half_exponent(const Half* bits, std::int64_t n
   return largest;
 }
 
-/// The largest magnitude of `n` numbers. Without their signs, floats have the same order as their bits.
+/// Returns the largest magnitude of `n` numbers. Without their signs, floats have the same order as their bits.
 POPRUN_SIMD std::uint32_t largest_magnitude(const std::uint32_t* bits, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {

@@ -26,7 +26,7 @@ struct NotFinite {
 };
 
 /// Returns the first NaN in a float tensor, or else its first infinite element; integers are always finite. Cost: one
-/// read of the bytes, several elements at a time; more if it finds something.
+/// read of the bytes, several elements at a time. The cost is higher if it finds something.
 std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes);
 
 /// Whether an element is infinite, or at least as large as the largest finite number of its own type or of type
@@ -34,18 +34,18 @@ std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const
 /// bytes, several elements at a time.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
-/// Decides whether a number that is not finite, and that an operator reads or writes, is a fault, and where the fault
-/// began. Infinities that an operator was given and passes on, such as attention masks, are not faults.
+/// Decides whether a non-finite number that an operator reads or writes is a fault, and where the fault began.
+/// Infinities that an operator was given and passes on, such as attention masks, are not faults.
 class ValueJudge {
  public:
-  /// All must outlive this. `types`: by tensor.
+  /// All arguments must outlive this. `types` is indexed by tensor.
   ValueJudge(const Program& program, const std::vector<TensorType>& types, const HostImages& images,
              const Moment& moment)
       : program_(program), types_(types), images_(images), moment_(moment) {}
 
   /// Findings about the input that an operator overwrites, taken before it runs.
   struct Overwritten {
-    std::optional<std::uint32_t> tensor;  ///< None: it overwrites no input.
+    std::optional<std::uint32_t> tensor;  ///< Empty if it overwrites no input.
     bool has_extreme = false;
     std::optional<NotFinite> not_finite = {};
   };
@@ -84,8 +84,8 @@ class ValueJudge {
   /// Whether an operator with a result of that type may pass on infinities or extremes (has_extreme) of its inputs.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const;
 
-  /// Whether a number that is not finite comes from the data: the tensor is part of a host stream, or was moved out of
-  /// one by steps such as reshape whose other sources are finite.
+  /// Whether a number that is not finite comes from the data. It does if the tensor is part of a host stream, or was
+  /// moved out of one by steps such as reshape whose other sources are finite.
   [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
 
   [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;

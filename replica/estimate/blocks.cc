@@ -22,7 +22,7 @@ struct Use {
   bool bias = false;
 };
 
-/// A parameter, unchanged or moved.
+/// A parameter whose elements may have been moved.
 struct Moved {
   TensorId parameter;
   bool sliced = false;
@@ -167,7 +167,7 @@ class Finder {
     return is_addition(operation) ? Use{made, true} : Use{};
   }
 
-  /// Returns the block of that kind to which this operation belongs; a new block if there is none.
+  /// Returns the block of the given kind to which the operation belongs. If there is none, makes a new block.
   Draft& draft_of(const Operation& operation, BlockKind kind, const std::string& name) {
     std::optional<std::size_t> known;
     if (!operation.outputs.empty()) {
@@ -229,7 +229,7 @@ class Finder {
     }
   }
 
-  /// Records the block of an operation by its output, even if the block has no parameters yet: later ones may join it.
+  /// Records the block of an operation by its output, even if it has no parameters yet, because later ones may join it.
   void remember(const Operation& operation) {
     const BlockKind kind = kind_of(operation);
     if (operation.outputs.empty() || made_by_.contains(operation.outputs[0])) {
@@ -239,7 +239,7 @@ class Finder {
       draft_of(operation, kind, graph_.tensor(operation.outputs[0]).name);
       return;
     }
-    // A bias may be added to a product after scaling, and a shift to scaled values.
+    // A bias may be added to a product that has been scaled, and a shift to scaled values.
     for (std::size_t i = 0; operation.kind == kinds::kMul && i < operation.inputs.size(); ++i) {
       if (const auto made = made_by_.find(operation.inputs[i]); made != made_by_.end()) {
         made_by_.insert_or_assign(operation.outputs[0], made->second);
@@ -257,7 +257,7 @@ class Finder {
   const std::set<TensorId>& trained_;
   std::vector<Draft> drafts_;
   std::map<TensorId, Moved> moved_;
-  std::map<TensorId, std::size_t> made_by_;  ///< Index of the block that has a tensor as its output.
+  std::map<TensorId, std::size_t> made_by_;  ///< By output tensor, the index of its block.
   std::set<TensorId> taken_;
 };
 

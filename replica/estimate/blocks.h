@@ -86,7 +86,7 @@ enum class BlockKind : std::uint8_t {
 /// Returns "convolution", "dense layer", "embeddings" ...
 std::string_view name_of(BlockKind kind);
 
-/// Returns the kind of block to which an operation gives its product, normalisation or look-up; otherwise kOther.
+/// Returns the kind of block whose product, normalisation or look-up the operation performs; otherwise kOther.
 BlockKind kind_of(const Operation& operation);
 
 /// One convolution, dense layer and so on, with the parameters that no earlier block uses.
@@ -107,12 +107,12 @@ struct Block {
 
 /// Returns the blocks of a model's forward pass, in the order of their first use. A parameter that several operations
 /// use belongs to the block of the first: a decoder whose weight is the word embedding is listed with only its bias.
-/// Unused parameters come last. `forward`: first the operations of evaluation, in which batch normalisations also read
-/// their moving averages, then those of training. `trained`: parameters that the optimiser updates.
+/// Unused parameters come last. `forward` has first the operations of evaluation, in which batch normalisations also
+/// read their moving averages, and then those of training. `trained` has the parameters that the optimiser updates.
 std::vector<Block> find_blocks(const Graph& graph, const std::vector<const std::vector<Operation>*>& forward,
                                const std::set<TensorId>& trained);
 
-/// Returns whether an operation only moves elements, so that its outputs hold no new numbers.
+/// Whether an operation only moves elements, so that its outputs hold no new numbers.
 bool only_moves(const Operation& operation);
 
 }  // namespace poprun

@@ -24,7 +24,7 @@ CompileOptions on_one_ipu(CompileOptions options) {
   return options;
 }
 
-/// Returns the settings that the estimate ignores, since it covers one replica on one chip that recomputes nothing.
+/// Returns the settings that the estimate ignores because it covers one replica on one chip that recomputes nothing.
 std::vector<std::string> settings_not_counted(const CompileOptions& options) {
   std::vector<std::string> keys;
   const auto add = [&keys](bool is_set, const char* key) {
@@ -86,8 +86,8 @@ Activations activations_in(const Job& job) {
   return found;
 }
 
-/// Returns the activations per sample: those of a batch of twice the size minus those of the batch. Activations that do
-/// not depend on the batch, such as positions of a sequence, therefore do not count.
+/// Returns the activations per sample, from the difference between a batch of twice the size and the batch itself.
+/// Activations that do not depend on the batch, such as positions of a sequence, therefore do not count.
 Result<Activations> activations_of_a_sample(const CompileOptions& options, const Job& job) {
   Activations found = activations_in(job);
   POPRUN_ASSIGN(const Job twice, run_passes(with_twice_the_batch(options), "forward"));
@@ -260,7 +260,7 @@ guide::Counts guide_counts(const Estimate& e, bool training) {
 guide::Counts guide_training_counts(const Estimate& e, std::int64_t compute_batch) {
   guide::Counts counts = guide_counts(e, /*training=*/true);
   for (const KindSum& sum : e.kinds) {
-    // Frozen weights: no optimisation parameters are associated with them (3.4.1).
+    // No optimisation parameters are associated with frozen weights (section 3.4.1 of the guide).
     counts.weights -= sum.frozen_weights;
     counts.biases -= sum.frozen_biases;
     counts.non_trainable += sum.frozen_weights + sum.frozen_biases;

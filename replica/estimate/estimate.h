@@ -72,10 +72,10 @@ inline constexpr std::int64_t kTensorsPercent = 75;
 /// Returns the smallest number of IPUs whose memory holds tensors of this size if they are spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// Estimates the needs of the whole model on one IPU, whatever the job's stages and replicas are; settings of the job
-/// that would save memory are listed, not counted. `activations` are the outputs of operations that compute, without
-/// the statistics of normalisations and without operations that only move elements. Deterministic. Errors: those of the
-/// compiler's passes up to "precision".
+/// Estimates what the whole model needs on one IPU, whatever the job's stages and replicas are. Settings of the job
+/// that would save memory are listed, but not counted. `activations` are the outputs of operations that compute,
+/// without the statistics of normalisations and without operations that only move elements. Deterministic. Errors:
+/// those of the compiler's passes up to "precision".
 Result<Estimate> estimate(CompileOptions options);
 
 }  // namespace poprun

@@ -4,7 +4,7 @@
 #include "replica/estimate/estimate.h"
 #include "replica/program/program.h"
 
-/// Writes estimates down for the launcher, which prints them.
+/// Converts estimates to messages for the launcher, which prints them.
 namespace poprun {
 
 proto::JobEstimate to_proto(const Estimate& estimate);

@@ -14,7 +14,7 @@ bool is_persistent(Role role) {
   return role == Role::kParameter || role == Role::kBuffer || role == Role::kOptimizerState || role == Role::kConstant;
 }
 
-/// Returns the bytes of tensors that are always in memory; in inference, without those of the optimiser.
+/// Returns the bytes of tensors that are always in memory. In inference, those of the optimiser do not count.
 Needs persistent_needs(const Graph& graph, bool training) {
   Needs needs;
   for (const Tensor& tensor : graph.tensors()) {
@@ -42,7 +42,7 @@ Operations operations_of(const Graph& graph, std::initializer_list<Place> places
   return all;
 }
 
-/// Live range of a tensor, from its first write to its last use: indices into the operations.
+/// Live range of a tensor, from its first write to its last use, as indices into the operations.
 struct FromTo {
   std::size_t begin;
   std::size_t end;

@@ -5,7 +5,7 @@
 #include "replica/base/units.h"
 #include "replica/compiler/job/pass.h"
 
-/// Memory that a job's tensors, with their actual types, need on one IPU for the whole model, in the state after the
+/// Memory that a job's tensors need, with their actual types, if the whole model is on one IPU. The job is as after the
 /// pass "precision", before any planning. Code, exchange buffers, temporaries of operators and gaps are left out.
 namespace poprun {
 

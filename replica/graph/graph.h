@@ -58,9 +58,9 @@ struct Tensor {
   /// The tensor that it duplicates: on another IPU, for another stage, in a stash, or recomputed in the backward pass.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
-  /// The type of the full tensor, if this is a shard: each replica's part of it. A shard has one dimension.
+  /// The type of the full tensor, if this tensor is a shard, a replica's part of it. A shard has one dimension.
   std::optional<TensorType> shard_of = std::nullopt;
-  /// Set for a variable that functions load when they need it; otherwise it stays in this tensor.
+  /// Set for a variable that functions load when they need it. Any other variable stays in this tensor.
   std::optional<Residence> residence = std::nullopt;
 
   [[nodiscard]] bool is_remote() const { return memory == Memory::kStreaming; }
@@ -123,8 +123,8 @@ struct Call {
   std::string function;
   std::int64_t micro_batch = 0;
   std::int64_t entry = 0;
-  /// Names of the random numbers that the function's operations draw (keys to fold in), by their numbers in the
-  /// operations: `salt0="encoder.7.dropout"`.
+  /// Names of the random numbers that the function's operations draw (keys to fold in). The operations refer to them by
+  /// number: `salt0="encoder.7.dropout"`.
   std::vector<std::string> salts = {};
 
   [[nodiscard]] Operation operation() const;
@@ -144,7 +144,7 @@ struct Place {
 
 class Graph {
  public:
-  /// Appends a function with one region per repeat count; returns their places.
+  /// Appends a function with one region per repeat count and returns the places of the regions.
   std::vector<Place> add_function(std::string name, const std::vector<std::int64_t>& repeats);
 
   [[nodiscard]] Region& at(Place place);
@@ -162,7 +162,8 @@ class Graph {
   /// Returns `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 
-  /// Adds a tensor under `free_name` of its name, so that the compiler's tensors never take the names of the model's.
+  /// Adds a tensor under the name that `free_name` returns for its name, so that the compiler's tensors never take the
+  /// names of the model's.
   TensorId add_tensor(Tensor tensor);
 
   /// Adds a tensor that keeps its name. Requires: no other tensor has that name.
@@ -203,7 +204,7 @@ std::set<std::string> called_functions(const Graph& graph);
 /// Checks what every pass may rely on: names and ids are in range, and every tensor is written before it is read (in
 /// its function, in a function called before, or in an earlier function) and by only one operation. Exceptions to the
 /// latter: in-place updates, copies of copies of the tensor, tensors written only by copies, remote buffers, shards,
-/// tensors with a residence, and those of outlined functions. Errors: kBug, naming function, operation and tensor.
+/// tensors with a residence, and tensors of outlined functions. Errors: kBug, naming function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
 /// Prints one line per tensor and operation:
@@ -218,11 +219,12 @@ Status verify_graph(const Graph& graph);
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0
 ///
-/// An operation's origin (layer, which may be empty, stage, direction) is left out if `{}`, and a tensor's IPU if 0.
+/// An operation's origin (its layer, which may be empty, its stage and its direction) is left out if it is `{}`, and a
+/// tensor's IPU is left out if it is 0.
 std::string to_text(const Graph& graph);
 
-/// Parses the text of `to_text`, which begins at line `first_line` of its file. Allows comments from # to the end of a
-/// line; checks syntax and names, not operators. Errors: kUsage, with the line.
+/// Parses the text of `to_text`, which begins at line `first_line` of its file. Comments from # to the end of a line
+/// are allowed. Syntax and names are checked, but operators are not. Errors: kUsage, with the line.
 Result<Graph> parse_graph(std::string_view text, int first_line = 1);
 
 std::string_view to_text(Role role);

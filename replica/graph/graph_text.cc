@@ -33,7 +33,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// Parses the lines of `parse_graph` one by one, and then finds the tensors that lines before theirs name.
+/// Parses the lines of `parse_graph` one by one, and then resolves tensors that are named before their own lines.
 class Parser {
  public:
   /// Requires: `text` outlives the parser.
@@ -95,7 +95,7 @@ class Parser {
     return {};
   }
 
-  /// `NAME` or `NAME:ENTRY`.
+  /// Parses `NAME` or `NAME:ENTRY`.
   [[nodiscard]] Result<Residence> residence(std::string_view text) const {
     Residence where;
     if (!graph.has(text)) {
@@ -184,7 +184,7 @@ class Parser {
     return value;
   }
 
-  /// `layer:stage:direction`
+  /// Parses `layer:stage:direction`.
   [[nodiscard]] Result<Origin> origin(std::string_view text) const {
     const std::size_t last = text.rfind(':');
     const std::size_t first = last == std::string_view::npos || last == 0 ? last : text.rfind(':', last - 1);

@@ -18,7 +18,7 @@ enum class DataType : std::uint8_t { kF32, kF16, kI32, kU8 };
 
 Bytes size_of(DataType type);
 
-/// "f32", "f16", "i32", "u8".
+/// Returns "f32", "f16", "i32" or "u8".
 std::string_view element_name(DataType type);
 
 /// Order of a tensor's elements in memory. Shapes do not depend on it: images are [N, C, H, W] in either layout.
@@ -39,7 +39,7 @@ struct TensorType {
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 
-/// Returns text like `f32[16,32,28,28]{nhwc}`; row-major types have no suffix, scalars are `f32[]`.
+/// Returns text like `f32[16,32,28,28]{nhwc}`; row-major types have no suffix, and scalars are `f32[]`.
 std::string to_text(const TensorType& type);
 
 /// Parses the text of `to_text`. Errors: kUsage, quoting the text.

@@ -31,7 +31,7 @@ class Compilation {
   Result<CheckedVariants> variants();
   Result<Program> variant(const Variant& variant);
 
-  /// Returns all weights that the Programs read from the host, after `job` or `variants`.
+  /// Returns all weights that the Programs read from the host. Requires: `job` or `variants` was called.
   [[nodiscard]] const HostWeights& initial_weights() const { return initial_weights_; }
 
  private:

@@ -27,7 +27,7 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-/// Variable in which the restarted program finds the dropped variables, one per line.
+/// The variable in which the restarted program finds the dropped variables, one per line.
 constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 
 /// Whether an environment variable changes bits of results. `OMP_NUM_THREADS=1`, which the launcher sets, does not.
@@ -80,7 +80,7 @@ void leave_signals_to_launcher() {
 }
 
 void pin_environment(char** arguments) {
-  // After the restart the process would be called `exe`.
+  // Without this, the process would be called `exe` after the restart.
   prctl(PR_SET_NAME, std::filesystem::path(arguments[0]).filename().c_str());
   std::string dropped;
   std::vector<char*> kept;
@@ -102,7 +102,7 @@ void pin_environment(char** arguments) {
                 [&](std::string_view variable) { return variable == one_thread || variable.starts_with(told_before); });
   kept.insert(kept.end(), {one_thread.data(), told.data(), nullptr});
   execve("/proc/self/exe", arguments, kept.data());
-  // Reached only if the restart fails, for example without /proc: the program continues unchanged.
+  // This is reached only if the restart fails, for example without /proc. The program then continues unchanged.
 }
 
 std::vector<std::string> dropped_variables() {

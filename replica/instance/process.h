@@ -30,11 +30,11 @@ proto::JoinRequest join_request();
 /// the launcher obeys: it tells the replicas to stop and save, and kills those that are left.
 void leave_signals_to_launcher();
 
-/// Pins everything on which results depend besides the job and the instruction set, in every replica and environment:
-/// restarts the program, as the same process, without the environment variables that change bits (threads and schedules
-/// of OpenMP, lower precision and other kernels in oneDNN), because libraries read them when they are loaded, before
-/// main. Returns immediately if none is set. The instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not among
-/// them: --cpu-isa chooses it, and Join compares it. Call first in main.
+/// In every replica and environment, pins everything on which results depend besides the job and the instruction set.
+/// To do so, restarts the program, as the same process, without the environment variables that change bits (threads and
+/// schedules of OpenMP, lower precision and other kernels in oneDNN), because libraries read them when they are loaded,
+/// before main. Returns immediately if none is set. Those of the instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES)
+/// stay: --cpu-isa chooses it, and Join compares it. This must be called first in main.
 void pin_environment(char** arguments);
 
 /// Returns the variables that were dropped, as `NAME=value`, for a note.
@@ -44,12 +44,13 @@ std::vector<std::string> dropped_variables();
 /// -ffast-math change both for the thread that loads them.
 void pin_arithmetic();
 
-/// Returns a lower limit on the memory that a replica touches in its arenas. The exchange's memory is mapped without
-/// being reserved, so a host with too little would kill a replica in the middle of a step, without a message.
+/// Returns a lower limit on the memory that a replica touches in its arenas. It is checked in advance: the exchange's
+/// memory is not reserved, so a host with too little would kill a replica in the middle of a step, without a message.
 Bytes memory_touched(const Program& program);
 
-/// Errors: kHostResources if `replicas` replicas on `host` need more memory than is free, with their copies of the
-/// state for checkpoints; names both sizes, also as facts, and the remedy.
+/// Checks that `memory`, the free memory of `host`, suffices for `replicas` replicas that touch `each` bytes, and for
+/// their copies of the state for checkpoints. Errors: kHostResources if it does not. The message names both sizes (also
+/// as facts) and the remedy.
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
                          Bytes copies);
 

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the address as text; empty if it is neither IPv4 nor IPv6.
+/// Returns the address as text, or an empty string if it is neither IPv4 nor IPv6.
 std::string text_of(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (address.ss_family == AF_INET) {

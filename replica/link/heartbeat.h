@@ -16,12 +16,12 @@ namespace poprun {
 
 /// Returns the counters of this process's TCP connections to other machines (of MPI, the launcher and the data server),
 /// summed per pair of addresses and sorted by that pair. The counters are the kernel's; comparing two results shows
-/// which link loses packets. Cost: about a microsecond per open file. Empty if /proc is not mounted.
+/// which link loses packets. Cost: about a microsecond per open file. The result is empty if /proc is not mounted.
 std::vector<proto::TcpLink> tcp_links();
 
-/// The heartbeat of one instance. Sends a beat immediately, then one per interval, and one per second while a replica
-/// waits for its data server; receives the launcher's directives. Its two threads mostly sleep. If a replica hangs in a
-/// collective, the beats continue and show where it hangs.
+/// The heartbeat of one instance. It sends a beat immediately, then one per interval, and one per second while a
+/// replica waits for its data server. It also receives the launcher's directives. Its two threads mostly sleep. If a
+/// replica hangs in a collective, the beats continue and show where it hangs.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,10 +34,11 @@ class Heartbeat {
   /// Unless `leave` was called before, the launcher concludes that the instance died.
   ~Heartbeat();
 
-  /// Returns when the launcher last said that a replica waits for its data server; the clock's epoch if it never did.
+  /// Returns the time at which the launcher last said that a replica waits for its data server, or the clock's epoch if
+  /// it never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
-  /// The value in the last Directive.
+  /// Returns the value in the last Directive.
   [[nodiscard]] std::uint64_t checkpoint_after() const { return checkpoint_after_; }
 
   /// Closes the stream in a way that the launcher recognises as orderly. Waits at most 2 s. Call only once.
@@ -53,8 +54,8 @@ class Heartbeat {
   std::uint32_t instance_;
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
-  std::atomic<bool> excused_ = false;                                 ///< Some replica waits for data now,
-  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or last did then.
+  std::atomic<bool> excused_ = false;                                 ///< A replica waits for data now.
+  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< Time at which one last did.
   std::atomic<std::uint64_t> checkpoint_after_ = 0;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;

@@ -35,7 +35,7 @@ struct InstanceEnvironment {
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
-  /// From POPRUN_EMU_TLS: "off", "token" or the user's identity (to_line). If not set: plain text.
+  /// From POPRUN_EMU_TLS: "off", "token" or the user's identity (to_line). If it is not set, plain text is used.
   std::optional<TlsIdentity> identity{};
 };
 
@@ -46,7 +46,7 @@ struct OnnxFile {
   std::string bytes;
 };
 
-/// Errors: kUsage if a variable is missing or not a number: the program was not started by poprun-emu.
+/// Errors: kUsage if a variable is missing or not a number, which means that the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
 /// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; all other
@@ -56,16 +56,16 @@ class CoordinatorClient final : public ProgressSink {
   using OnLost = std::function<void()>;
   using OnChunk = std::function<Status(const proto::TensorChunk&)>;
 
-  /// Does not connect yet. `on_lost` is called once, from another thread, when heartbeats no longer reach the launcher
-  /// (it died, or the link is cut), or by `join` if the job has already ended. The process should then exit with code
-  /// 75, since nothing else will end it. Not called after `leave`.
+  /// The constructor does not connect yet. `on_lost` is called once, from another thread, when heartbeats no longer
+  /// reach the launcher (it died, or the link is cut), or by `join` if the job has already ended. The process should
+  /// then exit with code 75, since nothing else will end it. `on_lost` is not called after `leave`.
   CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost);
   ~CoordinatorClient() override;
 
   /// Tells the launcher where this instance runs and gets the job. Waits for the answer, which comes when the dataset
   /// is known, and then starts the heartbeat. `request` contains the fields that determine the bits of results; `join`
-  /// fills in the rest. Errors: kUnreachable if there is no connection within 30 s, or no answer in `timeout_seconds`,
-  /// naming the address; kInfrastructure if the launcher refused, with its message.
+  /// fills in the rest. Errors: kUnreachable if there is no connection within 30 s, or no answer in `timeout_seconds`
+  /// (the message names the address); kInfrastructure, with the launcher's message, if the launcher refused.
   Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
@@ -78,14 +78,14 @@ class CoordinatorClient final : public ProgressSink {
   /// Records that the replica begins or ends a wait for its data server. The other replicas learn of a wait of more
   /// than a second through the launcher, within two heartbeats.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// Records progress of the data server with the dataset that the replica waits for.
+  /// Records how much of the dataset for which the replica waits has been loaded by the data server.
   void data_loads(ReplicaId replica, unsigned percent);
 
-  /// Returns when a replica of the job last waited for its data server, as far as this instance knows: the other
-  /// replicas, which wait for that replica, must be patient. The clock's epoch if none ever did.
+  /// Returns the time at which a replica of the job last waited for its data server, as far as this instance knows, or
+  /// the clock's epoch if none ever did. The other replicas, which wait for that replica, must be patient.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
-  /// Returns the step after which the launcher last asked for a checkpoint; 0 if it has not asked.
+  /// Returns the step after which the launcher last asked for a checkpoint, or 0 if it has not asked.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
   [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }
@@ -94,22 +94,23 @@ class CoordinatorClient final : public ProgressSink {
   /// error of `on_chunk` and returns it. Errors: kInfrastructure if the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// Returns the job's ONNX model. Requires: it has one. Errors: kInfrastructure if the launcher went away before the
-  /// end.
+  /// Returns the job's ONNX model. Requires: it has one. Errors: kInfrastructure if the launcher went away before it
+  /// had sent all of it.
   Result<OnnxFile> receive_model();
 
-  /// Queues one item for the launcher, in order: outputs from every instance, all others from replica 0's instance.
-  /// Returns at once if less than 16 MiB are queued, otherwise when there is room, after at most 60 s. Errors:
-  /// kInfrastructure if the launcher went away, takes nothing, or cannot write its files; its message.
+  /// Queues one item for the launcher; items are sent in order. Every instance reports outputs, but only replica 0's
+  /// instance reports other items. Returns at once if less than 16 MiB are queued, otherwise once there is room or
+  /// after 60 s. Errors: kInfrastructure, with the launcher's message if any, if the launcher went away, accepts
+  /// nothing or cannot write its files.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has received all reports, whether it has written them or not. Errors: as for `report`.
+  /// Waits until the launcher has received all reports, whether or not it has written them. Errors: those of `report`.
   Status finish();
 
   /// Reports why this instance is about to exit, and the last collectives of the failed replica. Returns when the
-  /// launcher has decided how the job ends and releases the instance: the exit makes mpirun end all other instances,
-  /// which may first have errors of their own to report. Never fails: returns immediately if the launcher is gone, and
-  /// after 600 s, with a line in the log, if it does not answer.
+  /// launcher has decided how the job ends and releases the instance. The wait is needed because the exit makes mpirun
+  /// end all other instances, which may have errors of their own to report first. The call never fails: it returns
+  /// immediately if the launcher is gone, and after 600 s, with a line in the log, if the launcher does not answer.
   void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 
   /// Ends the heartbeat in a way that the launcher recognises as orderly. Waits at most 2 s.
@@ -122,7 +123,7 @@ class CoordinatorClient final : public ProgressSink {
   std::unique_ptr<ProgressBoard> board_;
   std::unique_ptr<DrainGate> gate_;
   std::unique_ptr<Heartbeat> heartbeat_;   ///< Set by join.
-  std::mutex reports_mutex_;               ///< For the first report: replicas of the instance may race to it.
+  std::mutex reports_mutex_;               ///< For the first report, since several replicas may make it at once.
   std::unique_ptr<ReportStream> reports_;  ///< Set by the first report.
 };
 

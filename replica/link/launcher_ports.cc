@@ -18,10 +18,10 @@ namespace {
 constexpr std::chrono::milliseconds kLastPatience{600'000};
 constexpr std::chrono::seconds kFailedPatience{5};  // A failed replica has an error to report.
 constexpr std::chrono::seconds kBetweenTries{2};
-// Time limit of a part, plus the time to send, sync and read back its bytes at the slowest rate.
+// The time limit of a part is kSendSecondsMax plus the time to send, sync and read back its bytes at the slowest rate.
 constexpr double kSendSecondsMax = 600;
 constexpr double kSlowestBytesPerSecond = 8e6;
-constexpr double kReadSecondsMax = 3600;  // For all variables of a state.
+constexpr double kReadSecondsMax = 3600;  // Covers all variables of a state.
 
 /// Whether a failed attempt may be repeated.
 bool may_be_sent_again(const grpc::Status& status) {

@@ -28,12 +28,13 @@ namespace poprun {
 class CoordinatorClient;
 class StateStream;
 
-/// Sends one replica's parts of checkpoints to the launcher from a thread of its own. Keeps one copy of the state, in
-/// memory that is reused for all checkpoints.
+/// Sends one replica's parts of checkpoints to the launcher from a thread of its own. It keeps one copy of the state,
+/// in memory that is reused for all checkpoints.
 class LauncherCheckpoints final : public CheckpointStore {
  public:
-  /// `every`: steps between checkpoints; 0: only when the launcher asks for one. `patience`: how long to wait for the
-  /// previous part, while the other replicas wait. `client` must outlive this.
+  /// `every` is the number of steps between checkpoints; if it is 0, they are taken only when the launcher asks for
+  /// one. `patience` limits the wait for the previous part, during which the other replicas wait, too. `client` must
+  /// outlive this.
   LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every, std::chrono::milliseconds patience)
       : client_(client), every_(every), patience_(patience) {}
 
@@ -44,11 +45,11 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) override;
   void send() override;
 
-  /// Returns the step of the last part; 0 if there was none.
+  /// Returns the step of the last part, or 0 if there was none.
   [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
-  /// Waits until the launcher has received the last part; retries for up to `patience`. Aborts if other replicas do not
-  /// send their parts: `last_steps` are the results of `last_step` on all replicas, in any order, after their last
-  /// step.
+  /// Waits until the launcher has received the last part, with retries for up to `patience`. Aborts the transfer if
+  /// other replicas do not send their parts. `last_steps` are the results of `last_step` on all replicas, in any order,
+  /// after their last step.
   void settle(std::span<const std::uint64_t> last_steps, std::chrono::seconds patience);
 
  private:
@@ -65,8 +66,8 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
-  bool given_up_ = false;                ///< Do not try again,
-  bool abandoned_ = false;               ///< and abort the attempt under way.
+  bool given_up_ = false;                ///< Whether to stop repeating failed attempts.
+  bool abandoned_ = false;               ///< Whether to abort the attempt under way, too.
   grpc::ClientContext* call_ = nullptr;  ///< The attempt under way.
 };
 
@@ -84,7 +85,7 @@ class LauncherState final : public CheckpointSource {
   std::unique_ptr<StateStream> stream_;  ///< Set by the first variable.
 };
 
-/// Sends replica 0's results to the launcher, in order. Drops reports after a failure (`status`). Use from one thread.
+/// Sends replica 0's results to the launcher, in order, from one thread. After a failure (`status`), it drops reports.
 class LauncherReporter final : public Reporter {
  public:
   /// `client` must outlive this.
@@ -115,7 +116,7 @@ class LauncherOutfeed final : public Outfeed {
   /// Writes the items of a batch and returns how many of them are not padding; padding comes last.
   using ItemsOf = std::function<std::size_t(std::uint64_t batch, std::span<std::uint64_t> items)>;
 
-  /// `client` must outlive this; `items` is the total of all replicas.
+  /// `client` must outlive this; `items` is the total number of items of all replicas.
   LauncherOutfeed(CoordinatorClient& client, ItemsOf items_of, std::uint64_t items)
       : client_(client), items_of_(std::move(items_of)), items_(items) {}
 

@@ -15,17 +15,17 @@
 
 namespace poprun {
 
-/// The current activity of each replica of this instance: one writer per replica, one reader (the heartbeat).
-/// Thread-safe. Writing costs an uncontended lock and the copy of a few bytes.
+/// The current activity of each replica of this instance. There is one writer per replica, and one reader, the
+/// heartbeat. The class is thread-safe. Writing costs an uncontended lock and the copy of a few bytes.
 class ProgressBoard {
  public:
   ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas);
 
   /// Requires: the replica belongs to this instance.
   void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
-  /// The same, for the replica's current step.
+  /// Does the same for the replica's current step.
   void write(ReplicaId replica, std::string_view activity);
-  /// Records the wall seconds in operators over the replica's `steps` training steps so far.
+  /// Records the wall seconds spent in operators over the replica's `steps` training steps so far.
   void operators(ReplicaId replica, std::uint64_t steps, double seconds);
 
   /// Records that the replica begins or ends a wait for its data server.
@@ -33,7 +33,7 @@ class ProgressBoard {
   /// Records how much of the dataset the data server has read.
   void data_loads(ReplicaId replica, unsigned percent);
 
-  /// Whether a replica has waited for its data server for at least that long.
+  /// Whether a replica has waited for its data server for at least `least`.
   [[nodiscard]] bool waits_for_data(std::chrono::seconds least) const;
 
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
@@ -50,7 +50,7 @@ class ProgressBoard {
     Clock::time_point since = Clock::now();
     proto::StepTimes times;
     std::optional<Clock::time_point> waits_for_data_since;
-    std::optional<Clock::time_point> data_news;  ///< Last progress in this wait.
+    std::optional<Clock::time_point> data_news;  ///< Time of the last progress in this wait.
     unsigned data_percent = 0;
   };
 
@@ -62,8 +62,8 @@ class ProgressBoard {
 };
 
 /// Decides where the replicas of one instance stop when the job is asked to drain. Parts come in the same order on all
-/// replicas of a job, so the same number means the same part on all replicas: the launcher learns how many parts each
-/// replica has begun, and makes the highest number the last part of every replica. Thread-safe.
+/// replicas of a job, so the same number means the same part on all replicas. The launcher learns how many parts each
+/// replica has begun and makes the highest number the last part of every replica. Thread-safe.
 ///
 ///   launcher    drain .........>            last part ..>
 ///   replica     part 7   part 8 |  holds    part 9       | stops before part 10
@@ -74,9 +74,10 @@ class DrainGate {
   /// Announces that the replica's next `parts` parts are followed by one exchange, after the last of them.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
-  /// Whether the replica, by its index in the instance, may begin its next part. Costs an uncontended lock. While the
-  /// instance holds, waits for the number of the last part, which comes when the launcher has heard from every
-  /// instance. If it does not come, the launcher names the silent instances and ends this process.
+  /// Whether the replica with index `local` in the instance may begin its next part. The call costs an uncontended
+  /// lock. While the instance holds, it waits for the number of the last part, which arrives when the launcher has
+  /// heard from every instance. If the number does not arrive, the launcher names the silent instances and ends this
+  /// process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
   /// Whether the replica needs no more data: the job stops before its next part, or before the exchange after it.

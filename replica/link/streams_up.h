@@ -40,14 +40,14 @@ class ReportStream {
   /// `connection` must outlive this.
   explicit ReportStream(const CoordinatorConnection& connection);
 
-  /// Drops what is still queued.
+  /// Drops all items that are still queued.
   ~ReportStream();
 
   /// Queues `item`. Blocks, for at most 60 s, while 16 MiB or more are queued. Errors: kInfrastructure if the launcher
-  /// ended the stream (its message), or takes nothing.
+  /// ended the stream (with its message) or accepts nothing.
   Status send(proto::ReportItem item);
 
-  /// Sends all queued items and waits, for at most 60 s, for the launcher's answer. Call only once. Errors: as `send`.
+  /// Sends all queued items and waits at most 60 s for the launcher's answer. Call only once. Errors: those of `send`.
   Status finish();
 
  private:

@@ -17,7 +17,7 @@ struct ScheduleOptions {
 };
 
 /// The learning rate of each step. During the first W steps it rises linearly to base: step s, counted from 0, uses
-/// base * (s + 1) / W. In a shorter run, it only rises. After warm-up, with t = s - W and T = total_steps - W:
+/// base * (s + 1) / W. In a run of fewer steps, it only rises. After warm-up, with t = s - W and T = total_steps - W:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run
@@ -31,7 +31,7 @@ class LearningRate {
   /// Errors: kUsage if kStep is given without decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
-  /// Returns the value for the step after `step` completed ones.
+  /// Returns the learning rate of the step that follows `step` completed steps.
   [[nodiscard]] double at(std::uint64_t step) const;
 
  private:

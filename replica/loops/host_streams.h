@@ -31,7 +31,7 @@ using HostWeights = std::map<std::string, std::string, std::less<>>;
 /// Converts the tensors of a stream to the form that `pack` and `unpack` accept.
 std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
 
-/// Writes replica 0's `weights`, which contain every tensor, to all replicas, rounded for float16 tensors. Collective.
+/// Writes replica 0's `weights`, which contain every tensor, to all replicas, and rounds float16 tensors. Collective.
 Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors);
 
 /// Returns the error for a Program that uses a stream which its loop does not serve at that point.
@@ -39,7 +39,7 @@ Status refuse_stream(const std::string& stream);
 
 /// Batches of a host stream, from their arrival until the last step that takes one of their tensors. Pipeline stages
 /// take their tensors of a batch in different cycles: the first is several batches ahead of the last. If the Program
-/// computes a batch in pieces with the same number of rows of each tensor, it treats each piece as a micro-batch.
+/// computes a batch in pieces with the same number of rows of each tensor, each piece counts as a micro-batch.
 class BatchWindow {
  public:
   /// `source` must outlive this.
@@ -48,7 +48,7 @@ class BatchWindow {
   /// Call when the host starts a function: the next batch has index 0.
   void begin();
 
-  /// Takes batches from the stream ahead of their readers, up to `count` since `begin`. Errors: as for `write`.
+  /// Takes batches from the stream ahead of their readers, up to `count` since `begin`. Errors: those of `write`.
   Status fetch(std::uint64_t count);
 
   /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if the tensors of its batch differ in number or
@@ -72,23 +72,23 @@ class BatchWindow {
 struct LabelTensor {
   std::string name;        ///< Name in the dataset.
   std::size_t field = 0;   ///< Index among a batch's tensors.
-  bool is_integer = true;  ///< i32: labels >= 0 count. Otherwise f32: samples without a NaN count.
+  bool is_integer = true;  ///< True for i32: labels >= 0 count. False for f32: samples without a NaN count.
 };
 
-/// Counts the labels in one replica's batches over which the loss is a mean (see softmax_cross_entropy, and
+/// Counts, in one replica's batches, the labels over which the loss is a mean (see softmax_cross_entropy, and
 /// onnx/job_model.cc for numeric labels).
 class LabelCounts {
  public:
   /// Batches have `samples` samples and are computed in `pieces` pieces.
   LabelCounts(std::vector<LabelTensor> tensors, std::size_t samples, std::size_t pieces);
 
-  /// Resets the sums.
+  /// Sets the sums to zero.
   void begin_step();
 
   /// Counts the labels of a batch. Does not check the sizes of its tensors.
   void add(const HostBatch& batch);
 
-  /// Labels per tensor in the step so far.
+  /// Returns the number of labels per tensor in the step so far.
   [[nodiscard]] const std::vector<std::uint64_t>& sums() const { return sums_; }
 
   /// The fewest and the most labels of a piece since the beginning.
@@ -96,7 +96,7 @@ class LabelCounts {
     std::uint32_t fewest = 0;
     std::uint32_t most = 0;
   };
-  /// By tensor.
+  /// Returns the ranges by tensor.
   [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
 
  private:

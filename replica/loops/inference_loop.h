@@ -42,7 +42,8 @@ class EvaluationPass {
   EvaluationOutcome outcome_;
 };
 
-/// One replica's inference job: loads, runs the model once over its kTest batches in lock-step, pushes the outputs.
+/// One replica's inference job. It loads the model, runs it once over the replica's kTest batches, in lock-step with
+/// the other replicas, and pushes the outputs.
 class InferenceLoop final : private HostIo {
  public:
   /// All references must outlive the loop.

@@ -34,7 +34,8 @@ class StepWatcher {
   StepWatcher& operator=(const StepWatcher&) = delete;
   virtual ~StepWatcher() = default;
 
-  /// Called before and after each training step; `step` counts from 1. May set the engine's observer for the step.
+  /// Called before and after each training step; `step` counts from 1. The watcher may set the engine's observer for
+  /// the step.
   virtual void begin(std::uint64_t step, Engine& engine) = 0;
   virtual void end(const StepReport& report, Engine& engine) = 0;
 };
@@ -44,26 +45,26 @@ struct LoopPorts {
   Communicator& communicator;
   ProgressSink& progress;
   Reporter* reporter;  ///< Null except on the first replica.
-  /// Needed only on the first replica, if the Program loads weights from the host; contains all weights that it reads.
+  /// Needed only on the first replica, if the Program loads weights from the host. Contains all weights that it reads.
   const HostWeights& initial_weights;
   /// A loop opens its first stream in its constructor, so that batches arrive while the engine is prepared.
   StreamFactory streams;
-  std::span<const std::span<std::byte>> memory = {};  ///< As for Engine::create.
-  StepWatcher* watcher = nullptr;                     ///< Null for none.
-  CheckpointStore* checkpoints = nullptr;             ///< Null: none are taken.
+  std::span<const std::span<std::byte>> memory = {};  ///< See Engine::create.
+  StepWatcher* watcher = nullptr;                     ///< Null if there is none.
+  CheckpointStore* checkpoints = nullptr;             ///< Null if none are taken.
   CheckpointSource* state = nullptr;                  ///< Checkpoint to resume from, on the first replica.
 };
 
 /// The work of one replica, and the time that it took.
 struct LoopResult {
   std::uint64_t steps = 0;          ///< Training steps.
-  bool drained = false;             ///< Stopped early on request.
-  std::uint64_t resumed_after = 0;  ///< Step of the checkpoint from which it resumed; 0: none.
+  bool drained = false;             ///< Whether it stopped early on request.
+  std::uint64_t resumed_after = 0;  ///< Step of the checkpoint from which it resumed; 0 if none.
   double earlier_seconds = 0;       ///< Wall time from the first step to that checkpoint.
   std::uint64_t skipped_steps = 0;  ///< Steps without effect because a gradient was not finite.
   double loss_scale = 0;            ///< Last loss scale; 0 if the host does not scale the loss.
   StepReport last_step;
-  EvaluationReport last_evaluation;  ///< items is 0 if none ran.
+  EvaluationReport last_evaluation;  ///< `items` is 0 if none was run.
   double training_seconds = 0;       ///< Wall time in training steps; 0 in inference.
   double evaluation_seconds = 0;
   WallSeconds wall;                                 ///< In training steps; for inference, in all batches.
@@ -71,7 +72,7 @@ struct LoopResult {
   std::vector<Bytes> high_water;                    ///< By IPU: of the images of its tensors.
   std::vector<Bytes> streaming_high_water;          ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty without a tile layout.
-  std::string stray_index;                          ///< As in the engine.
+  std::string stray_index;                          ///< See Engine::stray_index.
   std::vector<Note> notes;                          ///< Diagnostics of the run, for the user.
   double first_step_began = 0;                      ///< Seconds of the steady clock.
 };

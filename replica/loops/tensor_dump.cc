@@ -22,8 +22,8 @@ constexpr std::size_t kNearestNames = 5;
 struct Uses {
   bool written = false;
   std::uint32_t last_write = 0;           ///< Step.number of the last write, by an operation or the host.
-  std::optional<std::uint32_t> exchange;  ///< Step.number at which the exchange begins,
-  std::uint32_t exchanged = 0;            ///< and at which it ends.
+  std::optional<std::uint32_t> exchange;  ///< Step.number at which the exchange begins.
+  std::uint32_t exchanged = 0;            ///< Step.number at which the exchange ends.
 };
 
 using UsesByTensor = std::map<std::uint32_t, Uses>;

@@ -34,7 +34,7 @@ struct DumpEntry {
 ///
 /// Copies that the compiler adds (Tensor.copy_of) are not shown. With gradient accumulation, values of a micro-batch
 /// are those of the last micro-batch. If a number that is not finite ends the step, the dump contains the values
-/// computed so far; from the current micro-batch, only live tensors.
+/// computed so far, but only live tensors of the current micro-batch.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
   std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
@@ -43,7 +43,7 @@ struct DumpPlan {
 };
 
 /// Returns the plans by step, for all requests together. A pure function. Errors: kUsage if a pattern is invalid or
-/// matches nothing in "train" (suggests the nearest names), or if the job does not reach a requested step.
+/// matches nothing in "train" (the message suggests the nearest names), or if the job does not reach a requested step.
 Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps);
 

@@ -13,10 +13,11 @@
 namespace poprun {
 namespace {
 
-/// Bytes of weights saved between barriers; limits how long the other replicas wait for the replica that saves.
+/// Bytes of weights saved between barriers. This limits how long the other replicas wait for the replica that saves.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
-/// A stream whose batches are a job's parts. A part begins when its batch arrives: a missing one never blocks draining.
+/// A stream whose batches are a job's parts. A part begins when its batch arrives, so a missing one never blocks
+/// draining.
 class Parts final : public HostStream {
  public:
   using Begin = std::function<Status()>;

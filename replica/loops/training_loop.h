@@ -25,21 +25,22 @@ struct TrainingOptions {
   std::uint64_t total_steps = 0;
   std::uint64_t steps_per_epoch = 0;        ///< > 0.
   std::uint64_t micro_batches = 1;          ///< Micro-batches per step; > 0.
-  std::uint64_t evaluation_batches = 0;     ///< Batches of this replica per evaluation; 0: none.
-  std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
+  std::uint64_t evaluation_batches = 0;     ///< Batches of this replica per evaluation; 0 for none.
+  std::uint32_t evaluate_every_epochs = 1;  ///< 0 means only after the last step.
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Tensors of replica 0 to dump.
   EngineOptions engine;
   bool scale_loss = false;               ///< The Program takes its loss scale from the host (compile.h).
-  std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in order.
+  std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in the batch's order.
   std::size_t batch_samples = 1;         ///< Samples per batch.
-  /// If > 0, the Program weights micro-batches by labels, and divides their gradients' sum over all replicas by this.
+  /// If > 0, the Program weights micro-batches by labels, and divides the sum of their gradients over all replicas by
+  /// this number.
   double weighted_mean_of = 0;
-  std::size_t sharding_group = 0;               ///< Replicas that share sharded variables; 0: all.
+  std::size_t sharding_group = 0;               ///< Replicas that share sharded variables; 0 means all.
   std::optional<proto::HostState> resume = {};  ///< State of the checkpoint to resume from.
 };
 
-/// One replica's run of a training job: loads, trains, evaluates and saves, in lock-step with the other replicas. If
+/// One replica's run of a training job. It loads, trains, evaluates and saves, in lock-step with the other replicas. If
 /// the job is asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch or evaluation
 /// batch, drop the step or evaluation under way, and save the weights of the last step that all completed. That state
 /// is also the last checkpoint, if checkpoints are taken; all others are taken between steps, after any evaluation due
@@ -91,7 +92,7 @@ class TrainingLoop final : private HostIo {
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Empty if no dump was requested.
   LoopResult result_;
-  std::uint64_t reported_ = 0;      ///< Steps and evaluations so far.
+  std::uint64_t reported_ = 0;      ///< Steps and evaluations reported so far.
   Cycles step_end_;                 ///< The device clock after the last complete step or evaluation.
   std::size_t saved_together_ = 0;  ///< Bytes of weights saved since the last barrier.
 };

@@ -8,15 +8,15 @@
 namespace poprun {
 namespace {
 
-/// Whether the tensor keeps its value after the function that wrote it. False for remote buffers and shards, which are
-/// stored as the variables that reside there.
+/// Whether the tensor keeps its value after the function that wrote it. This is false for remote buffers and shards,
+/// which are stored as the variables that reside there.
 bool is_state(const proto::Tensor& tensor) {
   const bool is_hosts = tensor.role() == proto::ROLE_STREAM || tensor.role() == proto::ROLE_METRIC;
   return (tensor.always_live() || tensor.has_residence()) && !is_hosts && tensor.role() != proto::ROLE_CONSTANT &&
          !is_remote(tensor) && tensor.shard_of().empty();
 }
 
-/// Returns the bytes of the shard in which a variable resides; 0 if it is not sharded.
+/// Returns the bytes of the shard in which a variable resides, or 0 if it is not sharded.
 std::size_t shard_bytes(const Program& program, const proto::Tensor& tensor) {
   if (!tensor.shard_of().empty()) {
     return tensor.bytes();

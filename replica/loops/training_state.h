@@ -45,7 +45,7 @@ class StatisticsBackup {
 /// stores the replicated variables, and the replicas of the first group store their shards of the sharded ones.
 class TrainingState {
  public:
-  /// `group` replicas share sharded variables (memory.sharding-group); 0: all `replicas`. `program` must outlive this.
+  /// `group` replicas share sharded variables (memory.sharding-group); 0 means all. `program` must outlive this.
   TrainingState(const Program& program, std::size_t self, std::size_t replicas, std::size_t group);
 
   /// Whether this replica has a part in each checkpoint.
@@ -55,7 +55,8 @@ class TrainingState {
   [[nodiscard]] proto::StatePart part() const;
   [[nodiscard]] std::size_t bytes() const;
 
-  /// Copies the slices in order to `into`, which has `bytes()` bytes. Takes statistics as of the last complete step.
+  /// Copies the slices in order to `into`, which has `bytes()` bytes. The statistics copied are those of the last
+  /// complete step.
   void copy(const Engine& engine, const StatisticsBackup& statistics, std::span<std::byte> into) const;
 
   /// Sets every variable to the value that replica 0 reads from `source`; other replicas pass null. Collective. Errors:
@@ -67,7 +68,7 @@ class TrainingState {
     std::uint32_t tensor = 0;
     std::string name;
     std::size_t bytes = 0;
-    std::size_t shard_bytes = 0;  ///< 0: not sharded.
+    std::size_t shard_bytes = 0;  ///< 0 if not sharded.
   };
   /// The slice of a variable that this replica stores.
   struct Slice {

@@ -128,7 +128,7 @@ Status verify_await(const Graph& /*graph*/, const Operation& operation) {
   return {};
 }
 
-/// Takes no time of its own: the timeline computes how much of the reductions is left.
+/// The step takes no time of its own: the timeline computes how much of the reductions is left.
 DeviceTime time_await(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                       const Operation& /*operation*/) {
   return {};

@@ -33,7 +33,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Takes no time of its own: the timeline follows the call.
+/// The step takes no time of its own: the timeline follows the call.
 DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                 const Operation& /*operation*/) {
   return {};

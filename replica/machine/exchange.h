@@ -39,7 +39,7 @@ inline std::optional<Reduction> parse_reduction(std::string_view text) {
   return std::nullopt;
 }
 
-/// Returns the element type in which replicas exchange a tensor; none if it cannot be summed.
+/// Returns the element type in which replicas exchange a tensor, or nothing if the tensor cannot be summed.
 inline std::optional<ElementType> element_type_of(DataType type) {
   switch (type) {
     case DataType::kF32:

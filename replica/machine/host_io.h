@@ -22,7 +22,7 @@ struct HostTensor {
 struct StreamPart {
   std::uint64_t micro_batch = 0;  ///< Counted from the start of the host's function.
   std::span<const HostTensor> tensors;
-  /// For streams into the replica: the index of each tensor in the batch. Empty: all, in order.
+  /// For streams into the replica, the index of each tensor in the batch. If empty, all tensors, in order.
   std::span<const std::uint32_t> fields = {};
 };
 

@@ -17,8 +17,8 @@
 #include "replica/ports/communicator.h"
 
 /// The operations of a replica besides computing: streams to and from the host, exchanges between replicas,
-/// initialisation of variables. Each file of this folder is one machine operation, or one and its counterparts, with
-/// all faces (interface methods). To add one, add a file, its value in operations.h and its message in
+/// initialisation of variables. Each file of this folder contains one machine operation, or one and its counterparts,
+/// with all its faces (interface methods). To add one, add a file, its value in operations.h and its message in
 /// proto/program.proto. A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an
 /// operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
 namespace poprun {
@@ -38,7 +38,7 @@ struct StepTensors {
   std::vector<std::uint32_t> ends_exchange = {};
 };
 
-/// Convert between the tensor lists of steps and of graph operations.
+/// These functions convert between the tensor lists of steps and of graph operations.
 inline void add_tensors(const std::vector<TensorId>& ids, google::protobuf::RepeatedField<std::uint32_t>& target) {
   for (const TensorId id : ids) {
     target.Add(index_of(id));
@@ -61,15 +61,15 @@ class Machine {
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
   [[nodiscard]] virtual Communicator& communicator() = 0;
 
-  /// Returns the communicator of the replica's group of `size` consecutive replicas; 0 means all. All replicas must ask
-  /// for the same groups in the same order. Errors: those of Communicator::group.
+  /// Returns the communicator of the replica's group of `size` consecutive replicas, or of all replicas if `size` is 0.
+  /// All replicas must ask for the same groups in the same order. Errors: those of Communicator::group.
   virtual Result<Communicator*> group(std::size_t size) = 0;
 
   [[nodiscard]] virtual HostIo& host() = 0;
   [[nodiscard]] virtual std::uint64_t seed() const = 0;
   [[nodiscard]] virtual std::uint32_t micro_batch() const = 0;
 
-  /// Offset of the entries of remote buffers that the running function names.
+  /// Returns the offset to add to the entries of remote buffers that the running function names.
   [[nodiscard]] virtual std::uint32_t entry() const = 0;
 
   /// Runs a function of the Program. Adds `micro_batch` to the caller's index and the round of the running repeat, and
@@ -77,7 +77,7 @@ class Machine {
   virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
                       std::span<const std::string> salts) = 0;
 
-  /// Errors: kData for the first tensor that must be finite and is not; `use` says who reads it.
+  /// Errors: kData for the first tensor that must be finite and is not; `use` says what reads it.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;
 };
 
@@ -99,7 +99,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// Describes the activity for the heartbeat: "all-reduce of 8 tensors". Empty if the action waits for nobody.
+  /// Describes the activity for the heartbeat, such as "all-reduce of 8 tensors". Empty if the action waits for nobody.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 
@@ -109,10 +109,10 @@ struct MachineOperation {
   proto::Step::KindCase step;  ///< Its step in Programs.
   Spends spends = Spends::kComputing;
 
-  /// Checks operands and attributes of one use. Errors: kUsage; says which of them is wrong and why.
+  /// Checks operands and attributes of one use. Errors: kUsage; the message says which of them is wrong and why.
   Status (*verify)(const Graph&, const Operation&) = nullptr;
 
-  /// Device time of one execution on its own.
+  /// Returns the device time of one execution on its own.
   DeviceTime (*time)(const Device&, const ReplicaSystem&, const Graph&, const Operation&) = nullptr;
 
   /// Fills in the step, except for number, cost and releases. Requires: `verify` accepts the operation.
@@ -124,7 +124,7 @@ struct MachineOperation {
   Result<std::unique_ptr<Action>> (*prepare)(const proto::Step&, Machine&) = nullptr;
 };
 
-/// Returns the tensors that a step itself names, an operator's too; none for a repeat, whose steps name their own.
+/// Returns the tensors that a step itself names, also if it executes an operator. A repeat itself names none.
 StepTensors tensors_of(const proto::Step& step);
 
 /// Returns every machine operation, sorted by kind.

@@ -38,7 +38,7 @@ struct Initialise {
 struct StreamIn {
   std::string stream;
   std::vector<TensorId> tensors;
-  std::vector<std::int64_t> fields = {};  ///< By tensor, its index in the batch; empty: all, in order.
+  std::vector<std::int64_t> fields = {};  ///< Each tensor's index in the batch; if empty, all tensors in order.
 
   [[nodiscard]] Operation operation() const;
   static std::optional<StreamIn> from(const Operation& operation);
@@ -61,15 +61,15 @@ struct AllReduce {
   Reduction reduction = Reduction::kSum;
   bool in_background = false;
   std::vector<TensorId> tensors;
-  std::int64_t group = 0;  ///< Consecutive replicas to reduce over; 0: all.
+  std::int64_t group = 0;  ///< Number of consecutive replicas to reduce over; 0 means all.
 
   [[nodiscard]] Operation operation() const;
 
-  /// The operation as an AllReduce, if it is one. Requires: its `verify` face holds.
+  /// Returns the operation as an AllReduce, if it is one. Requires: its `verify` face accepts it.
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors are those reduced.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors are the reduced ones.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 
@@ -81,11 +81,12 @@ struct AwaitAllReduces {
 /// and output must be copied before it is overwritten. This is the only operation that moves bytes between IPUs.
 ///
 /// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W = copy(w) to_entries=[3]`:
-/// entry 3 becomes w, and W keeps its other entries. If the function is called with an entry, it is added to these.
+/// entry 3 becomes w, and W keeps its other entries. If the function is called with an entry, that entry is added to
+/// these.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
-  /// By tensor, an entry of the remote buffer, or kWhole. Empty: kWhole for all.
+  /// For each tensor, an entry of the remote buffer, or kWhole. If empty, kWhole for all tensors.
   std::vector<std::int64_t> from_entries = {};
   std::vector<std::int64_t> to_entries = {};
 
@@ -96,7 +97,7 @@ struct Copy {
 
   [[nodiscard]] Operation operation() const;
 
-  /// The operation as a Copy, if it is one. Requires: its `verify` face holds.
+  /// Returns the operation as a Copy, if it is one. Requires: its `verify` face accepts it.
   static std::optional<Copy> from(const Operation& operation);
   static bool is(const Operation& operation);
 };

@@ -10,8 +10,8 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Shards, each replica's part of a tensor: takes them from a tensor that the replica has or from the sum of all
-/// replicas' tensors, and puts them together again.
+/// Operations on shards. A shard is one replica's part of a tensor. It is taken from a tensor that the replica has, or
+/// from the sum of all replicas' tensors, and the shards are put together again.
 namespace poprun {
 namespace machine::shard {
 namespace {
@@ -188,7 +188,7 @@ Result<std::unique_ptr<Action>> prepare_gather(const proto::Step& step, Machine&
 constexpr const char* kReduction = "reduction";
 
 /// Reduces over all replicas and keeps this replica's shard. If the shards belong to groups, every group needs the sum
-/// over all replicas, so each replica computes the whole sum: half precision rounds it once, at the end.
+/// over all replicas, so each replica computes the whole sum. In half precision, the sum is rounded once, at the end.
 class ReduceScatterAction final : public Action {
  public:
   ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups, Communicator& all)

@@ -5,8 +5,8 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// "stash" copies a tensor into the entry of this micro-batch, "restore" copies the entry back. The two differ only in
-/// direction, which is the template parameter here.
+/// "stash" copies a tensor into the entry of this micro-batch, and "restore" copies the entry back. The two differ only
+/// in direction, which is the template parameter here.
 namespace poprun {
 namespace machine::stash {
 namespace {

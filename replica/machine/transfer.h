@@ -7,17 +7,17 @@
 #include "replica/base/units.h"
 #include "replica/graph/graph.h"
 
-/// Transfers that I/O tiles can make for other tiles: host streams; copies, stashes and restores with Streaming Memory.
+/// Transfers that I/O tiles can make for other tiles: host streams, and copies, stashes and restores of remote buffers.
 namespace poprun {
 
 struct OffChipTransfer {
-  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< IN_ORDER: not by I/O tiles.
+  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< IN_ORDER if I/O tiles do not make it.
   std::map<std::uint32_t, Bytes> bytes = {};             ///< By IPU.
 
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }
   [[nodiscard]] Bytes bytes_on(std::uint32_t ipu) const;
 
-  /// Bytes on the IPU with the most.
+  /// Returns the bytes on the IPU with the most.
   [[nodiscard]] Bytes most() const;
 };
 

@@ -4,13 +4,14 @@
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
 
-/// BERT (Devlin et al., 2018) with its two pretraining heads (masked language model, next sentence), and the parameter
-/// names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout is applied
-/// where Hugging Face applies it, at a single rate; every token sees every other.
+/// BERT (Devlin et al., 2018) with its two pretraining heads (masked language model, next sentence). The parameters
+/// have the names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout
+/// is applied where Hugging Face applies it, at a single rate. Every token sees every other token.
 ///
 ///   tokens i32[B,T]
 ///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not count
-///   positions i32[B,M]        of the masks; without it, M = T, a label per token, and attention_mask is required
+///   positions i32[B,M]        of the masked tokens; without the input, every token has a label (M = T), and
+///                             attention_mask is required
 ///   segments i32[B,T]         0 or 1; without the input, all are 0
 ///   attention_mask i32[B,T]   0 hides a token; without the input, none is hidden
 ///   next_sentence i32[B]      0 or 1; -1 does not count; without the input, the head is left out, as in
@@ -24,14 +25,14 @@ constexpr double kEpsilon = 1e-12;
 
 using Sizes = layers::TransformerSizes;
 
-/// The normalised sum of three embeddings: [B,T,H].
+/// Returns the normalised sum of three embeddings: [B,T,H].
 TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId tokens, const ModelInputs& inputs) {
   const std::string name = "bert.embeddings";
   const std::int64_t T = builder.type(tokens).shape[1];
   const TensorId places =
       layers::embedding_table(builder, name + ".position_embeddings.weight", m.sequence_length, m.hidden);
   const TensorId types = layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
-  // Without segments, all tokens get the row of segment 0.
+  // Without segments, all tokens get the embedding of segment 0.
   const std::string typed = name + ".token_type_embeddings";
   const TensorId type = inputs.has("segments") ? layers::embed(builder, typed, types, inputs.find(builder, "segments"))
                                                : layers::positions(builder, typed, types, 1);
@@ -43,7 +44,7 @@ TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId t
   return layers::dropout(builder, name + ".dropout", x, m.dropout);
 }
 
-/// Returns dense(y) added to x, normalised.
+/// Applies a dense layer to y, adds the result to x and normalises the sum.
 TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y, const Sizes& m) {
   y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
   y = layers::dropout(builder, name + ".dropout", y, m.dropout);
@@ -67,7 +68,7 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Size
   return add_and_norm(builder, name + ".output", x, y, m);
 }
 
-/// The outputs of the masked language model head.
+/// Returns the outputs of the masked language model head.
 ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorId words, const ModelInputs& inputs) {
   const std::string name = "cls.predictions";
   if (inputs.has("positions")) {
@@ -83,7 +84,7 @@ ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorI
   return layers::score(builder, logits, inputs, name + ".loss");
 }
 
-/// The loss of predicting, from the first token, whether the second segment follows the first.
+/// Returns the loss of predicting from the first token whether the second segment follows the first.
 LossTerm next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
   const std::int64_t B = builder.type(x).shape[0];
   x = builder.add_one("slice", {x}, {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{1}}},
@@ -99,8 +100,8 @@ LossTerm next_sentence(Builder& builder, const Sizes& m, TensorId x, const Model
   return {.loss = y[0], .count = y[2], .labels = labels};
 }
 
-/// Refuses labels that do not match the tokens. Labels for every token without an attention mask are refused too: they
-/// could be next-token labels, which BERT would see.
+/// Refuses labels that do not match the tokens. Without an attention mask, labels for every token are refused too: they
+/// could be the next tokens, which BERT sees among its inputs.
 void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   const TensorId labels = inputs.find(builder, "labels");
   if (!builder.status()) {

@@ -6,9 +6,9 @@
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
 
-/// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) as a language model, with the
-/// parameter names and shapes of Hugging Face's GPT2LMHeadModel. The output layer is tied to the token embedding.
-/// Dropout is applied where Hugging Face applies it, at a single rate.
+/// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) as a language model. The
+/// parameters have the names and shapes of Hugging Face's GPT2LMHeadModel. The output layer is tied to the token
+/// embedding. Dropout is applied where Hugging Face applies it, at a single rate.
 ///
 ///   tokens i32[B,T]
 ///   labels i32[B,T]           the next token; ids outside the vocabulary, such as -1, do not count
@@ -20,7 +20,7 @@ constexpr double kEpsilon = 1e-5;
 
 using Sizes = layers::TransformerSizes;
 
-/// Returns the initial deviation of weights that feed the residual stream; it falls with the number of additions.
+/// Returns the initial deviation of weights that feed the residual stream. It falls with the number of additions to it.
 double residual_deviation(const Sizes& m) {
   return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
 }

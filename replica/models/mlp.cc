@@ -3,8 +3,8 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
 
-/// Dense layers on flattened images: by default 784-1024-1024-10 for 28 x 28 images and ten classes, 1,863,690
-/// parameters. Sizes: layers (number of hidden layers), hidden, classes.
+/// Dense layers on flattened images. By default, the layers are 784-1024-1024-10 for 28 x 28 images and ten classes,
+/// with 1,863,690 parameters. The sizes are layers (the number of hidden layers), hidden and classes.
 namespace poprun::models::mlp {
 namespace {
 

@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's ResNets and ResNeXts, with these numbers of parameters for images of three channels and 1000 classes:
+/// torchvision's ResNets and ResNeXts. With images of three channels and 1000 classes, their numbers of parameters are:
 ///
 ///   resnet18   11,689,512    resnext50-32x4d    25,028,904
 ///   resnet50   25,557,032    resnext101-32x8d   88,791,336

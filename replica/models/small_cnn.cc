@@ -1,7 +1,8 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
 
-/// Two convolutions and two dense layers: the default job. 421,642 parameters for 28 x 28 x 1 images and ten classes.
+/// The model of the default job: two convolutions and two dense layers. It has 421,642 parameters for 28 x 28 x 1
+/// images and ten classes.
 namespace poprun::models::small_cnn {
 namespace {
 

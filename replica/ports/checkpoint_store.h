@@ -21,16 +21,16 @@ class CheckpointStore {
   [[nodiscard]] virtual bool is_due(std::uint64_t step) const = 0;
 
   /// Returns a buffer for the bytes of the part's slices, in order, to be filled before `send`. Only one copy exists at
-  /// a time: while the previous part is in flight, waits for it, but only as long as the other replicas can wait for
-  /// this replica. Returns nothing if the previous part is still in flight then; this checkpoint is skipped. The last
-  /// checkpoint, of a job that stops, waits up to 600 s.
+  /// a time, so the call waits while the previous part is in flight, but only as long as the other replicas can wait
+  /// for this replica. If the previous part is then still in flight, it returns nothing, and this checkpoint is
+  /// skipped. For the last checkpoint of a job that stops, it waits up to 600 s.
   virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 
   /// Sends the part while training continues, retrying until the next `begin` if the disk rejects it.
   virtual void send() = 0;
 };
 
-/// The variables of the checkpoint that a job resumes from, on replica 0.
+/// Source of the variables of the checkpoint from which a job resumes. Only replica 0 has one.
 class CheckpointSource {
  public:
   CheckpointSource() = default;

@@ -29,21 +29,21 @@ constexpr std::size_t size_of(ElementType type) {
 struct Buffer {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
-  std::string_view name = {};  ///< For messages; may be empty, but the same on all replicas.
+  std::string_view name = {};  ///< For messages. It may be empty, but is the same on all replicas.
 
   static Buffer of(std::span<float> floats) { return {ElementType::kF32, std::as_writable_bytes(floats)}; }
 };
 
-/// How a communicator's replicas are split into groups, like PopART's CommGroup. Each is in exactly one group.
+/// How R replicas are split into groups, like PopART's CommGroup. Each replica is in exactly one group.
 struct Group {
   enum class Kind : std::uint8_t {
     kAll,          ///< {0, 1, .. R - 1}
     kConsecutive,  ///< {0, 1, .. size - 1}, {size, .. 2 size - 1}, ..
-    kOrthogonal,   ///< {0, m, 2 m, ..}, {1, m + 1, 2 m + 1, ..}, ..; m = R / size groups
+    kOrthogonal,   ///< {0, m, 2 m, ..}, {1, m + 1, 2 m + 1, ..}, ..; m = R / size is the number of groups
   };
 
   Kind kind = Kind::kAll;
-  std::size_t size = 0;  ///< Replicas per group; divides R. 0 for kAll.
+  std::size_t size = 0;  ///< Replicas per group, a divisor of R; 0 for kAll.
 
   static constexpr Group all() { return {}; }
   static constexpr Group consecutive(std::size_t size) { return {Kind::kConsecutive, size}; }
@@ -60,16 +60,17 @@ struct Group {
 /// Sums are bit-identical on every replica and for every placement of the replicas on processes and hosts: they are
 /// taken elementwise, in float32, along the canonical tree over the replica index
 /// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end. kF16 elements are widened first, and the
-/// result is rounded once, to nearest even, at the very end. Every NaN result is the same NaN, whichever NaNs the
-/// operands are. kI32 elements have no mean.
+/// result is rounded once, to nearest even, at the very end. Every NaN result has the same bits, whatever the bits of
+/// the operands' NaNs. kI32 elements have no mean.
 ///
 /// Errors, from any call
-///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing replicas (also a fact)
-///                     and the time waited. The communicator is unusable afterwards.
-///   kHostResources    memory for the exchange could not be allocated; names size and remedy.
-///   kUnreachable      a peer's memory could not be opened; says why.
-///   kBug              replicas made different calls; names who called what. All replicas get this error, and the
-///                     communicator is unusable afterwards. Also returned for a mean over kI32, which harms nothing.
+///   kInfrastructure   a peer did not arrive before the deadline. The message names the call, the missing replicas
+///                     (they are also facts) and the time waited. The communicator is unusable afterwards.
+///   kHostResources    memory for the exchange could not be allocated. The message names the size and the remedy.
+///   kUnreachable      a peer's memory could not be opened. The message says why.
+///   kBug              replicas made different calls. The message says which replica made which call. All replicas get
+///                     this error, and the communicator is unusable afterwards. A mean over kI32 also returns this
+///                     error, but the communicator then remains usable.
 class Communicator {
  public:
   Communicator() = default;
@@ -77,7 +78,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
-  /// Returns this replica's index among `size()`: its number in the job or index in the group. Errors give job numbers.
+  /// Returns this replica's index, which is below `size()`: its number in the job or its index in the group. Error
+  /// messages always use numbers in the job.
   [[nodiscard]] virtual ReplicaId self() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
@@ -95,12 +97,12 @@ class Communicator {
   /// Pending all_reduces run one after another.
   virtual Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Waits until all pending all_reduces are done; also returns their errors.
+  /// Waits until all pending all_reduces are done. Returns the errors of the all_reduces, too.
   virtual Status await_all_reduces() = 0;
 
   /// Writes this replica's slice of the reduction of `data` to `shard`: bytes [self * shard.size(), (self + 1) *
-  /// shard.size()). Both have elements of `type`. Requires: data.size() == shard.size() * size(); whole elements;
-  /// `shard` is exactly that part of `data` or lies outside it, because peers read the rest.
+  /// shard.size()). Both have elements of `type`. Requires: data.size() == shard.size() * size(); `shard` has whole
+  /// elements; `shard` is exactly that part of `data` or lies outside it, because peers read the rest.
   virtual Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                                 std::span<std::byte> shard, std::string_view name = {}) = 0;
 
@@ -119,9 +121,9 @@ class Communicator {
   /// use several communicators in turn, in the same order on all replicas, or each from its own thread. The group also
   /// exchanges buffers of this communicator in place.
   ///
-  /// Collective over all replicas of this communicator. Costs a few microseconds, and 1 MiB per replica for the
-  /// lifetime of the world of replicas, which the group must not outlive. Errors: kUsage if `group.size` does not
-  /// divide the number of replicas; harms nothing.
+  /// Collective over all replicas of this communicator. The call costs a few microseconds, and 1 MiB per replica for
+  /// the lifetime of the world of replicas, which the group must not outlive. Errors: kUsage if `group.size` does not
+  /// divide the number of replicas; this communicator then remains usable.
   virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
 
   /// Returns the last eight calls of this replica on this communicator, its groups and its parent, for failure reports:

@@ -14,7 +14,8 @@ struct HostBatch {
   std::vector<std::string> tensors;
 };
 
-/// A replica's host stream: batches in order, no gaps, prefetched. `hostio/` uses gRPC for it. Belongs to one thread.
+/// A replica's host stream, which prefetches batches and returns them in order, without gaps. `hostio/` implements it
+/// with gRPC. It belongs to one thread.
 class HostStream {
  public:
   HostStream() = default;
@@ -23,8 +24,8 @@ class HostStream {
   virtual ~HostStream() = default;
 
   /// Returns the next batch. Waits for it, even while the data server is lost, up to the configured time. Errors:
-  /// kUnreachable if no server answered in that time, naming the address and the time; kData if the server refused
-  /// because the dataset is missing or damaged, with its message.
+  /// kUnreachable if no server answered in that time (the message names the address and the time); kData, with the
+  /// server's message, if the server refused because the dataset is missing or damaged.
   virtual Result<HostBatch> next() = 0;
 };
 

@@ -21,7 +21,7 @@ struct StepReport {
   double device_seconds = 0;  ///< Device clock since the first step began.
 };
 
-/// Results of one evaluation; each test item counts once. Fields are as in StepReport.
+/// Results of one evaluation, in which each test item counts once. Fields are as in StepReport.
 struct EvaluationReport {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;
@@ -32,7 +32,7 @@ struct EvaluationReport {
   double device_seconds = 0;
 };
 
-/// Destination of the job's results, in order; used on replica 0 only. Belongs to one thread; may buffer.
+/// Destination of the job's results, which replica 0 alone reports, in order. It belongs to one thread and may buffer.
 class Reporter {
  public:
   Reporter() = default;
@@ -71,12 +71,14 @@ class ProgressSink {
   /// Records wall seconds spent in operators, summed over all of the replica's `steps` training steps.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// Makes the next `parts` parts a unit: they are exchanged only after the last; a job that stops earlier drops all.
+  /// Makes the next `parts` parts a unit: they are exchanged only after the last of them, and a job that stops earlier
+  /// drops them all.
   virtual void begin_parts(ReplicaId replica, std::uint64_t parts) = 0;
 
-  /// Called before each part of a job (a micro-batch, or a batch of an evaluation), once its data is available; parts
-  /// come in the same order on all replicas. Returns false if a job that was asked to drain stops here: on all replicas
-  /// before the same exchange. Blocks only after that request, until the launcher has heard from all replicas.
+  /// Called before each part of a job (a micro-batch, or a batch of an evaluation), once its data is available. Parts
+  /// come in the same order on all replicas. Returns false if a job that was asked to drain stops here; all replicas
+  /// then stop before the same exchange. The call blocks only after that request, until the launcher has heard from all
+  /// replicas.
   [[nodiscard]] virtual bool begin_part(ReplicaId replica) = 0;
 };
 

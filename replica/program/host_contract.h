@@ -45,7 +45,7 @@ struct NamedBytes {
   std::span<std::byte> bytes;
 };
 
-/// Whether a dataset's tensor of this name contains labels. (hostio/streams pads it with "no label".)
+/// Whether a dataset's tensor of this name contains labels. (hostio/streams pads such a tensor with "no label".)
 bool is_labels(std::string_view name);
 
 /// Values that the host sends before a training step. Each field is a tensor f32[].
@@ -55,11 +55,12 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, from 1; steps without effect do not count. Exact to 2^24: bias corrections converge sooner.
+  /// Number of the update, from 1; steps without effect do not count. It is exact up to 2^24, which is enough because
+  /// bias corrections converge sooner.
   float update = 0;
-  std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
+  std::optional<float> loss_scale = {};  ///< Set if the host adjusts it during training.
 
-  /// The mean number, per micro-batch of the step, of labels that count.
+  /// The mean number of labels that count, per micro-batch of the step.
   struct MeanLabels {
     explicit MeanLabels(std::string of) : labels(std::move(of)), name("mean-" + labels) {}
 
@@ -70,7 +71,7 @@ struct StepControl {
   /// For each tensor of labels, in the dataset's order, if the job weights by labels.
   std::vector<MeanLabels> mean_labels = {};
 
-  /// The fields present, in stream order.
+  /// Returns the fields that are present, in stream order.
   std::vector<NamedBytes> fields();
 };
 
@@ -81,13 +82,14 @@ struct PartedSum {
   [[nodiscard]] double value() const;
 };
 
-/// Results over a step's (means over replicas) or an evaluation's items (sums), as f32[3,3]; zero if nothing is scored.
+/// Results over the items of a step (means over replicas) or of an evaluation (sums), stored as f32[3,3]. They are zero
+/// if nothing is scored.
 struct Metrics {
   PartedSum losses;
   PartedSum correct;
   PartedSum items;
 
-  /// Mean per item; 0 if there are no items.
+  /// Return the mean per item, or 0 if there are no items.
   [[nodiscard]] double loss() const;
   [[nodiscard]] double accuracy() const;
 };
@@ -98,7 +100,7 @@ struct StepOutcome {
   static constexpr const char* kGradientFactor = "gradient-factor";
 
   Metrics metrics = {};
-  /// If the host adjusts the loss scale: below 0 if a gradient was not finite, in which case the step changed nothing.
+  /// Set if the host adjusts the loss scale. It is below 0 if a gradient was not finite; the step then changed nothing.
   std::optional<float> gradient_factor = {};
 
   std::vector<NamedBytes> fields();

@@ -7,12 +7,12 @@
 namespace poprun {
 namespace {
 
-/// A part of every dimension.
+/// One part of every dimension.
 struct Box {
   std::vector<std::int64_t> begin;
   std::vector<std::int64_t> size;
   std::int64_t elements = 1;
-  std::int64_t tile = 0;  ///< Without `first` and shares.
+  std::int64_t tile = 0;  ///< Not counting `first` and shares.
 };
 
 /// Calls call(box) for all boxes, the innermost dimension fastest.
@@ -82,7 +82,7 @@ class Pieces {
 /// Calls call(range) for elements [begin, end) of a box, counted in the order of memory.
 template <typename Call>
 void visit_rows(const Mapping& mapping, const Box& box, std::int64_t begin, std::int64_t end, Call call) {
-  // Dimensions after `inner` are not cut, so that they form rows without gaps.
+  // Dimensions after `inner` are not cut, so they form rows without gaps.
   std::size_t inner = mapping.axes.size();
   std::int64_t row = 1;
   while (inner > 0) {

@@ -14,8 +14,8 @@ namespace poprun {
 /// A dimension of a tensor, cut into parts.
 struct GridAxis {
   std::int64_t extent = 1;  ///< Elements along it.
-  std::int64_t part = 1;    ///< Elements per part, except perhaps the last; 1 to extent.
-  std::int64_t stride = 0;  ///< Tiles from one part to the next; 0: all parts are on one tile.
+  std::int64_t part = 1;    ///< Elements per part, from 1 to extent; the last part may have fewer.
+  std::int64_t stride = 0;  ///< Tiles from one part to the next; 0 if all parts are on one tile.
 
   [[nodiscard]] std::int64_t parts() const { return ceil_div(extent, part); }
   friend bool operator==(const GridAxis&, const GridAxis&) = default;
@@ -43,7 +43,7 @@ struct Share {
 ///
 /// Tiles are counted from `first` and wrap around: tile 0 follows the last one.
 struct Mapping {
-  std::vector<GridAxis> axes;  ///< Outermost first; their extents multiply to the elements.
+  std::vector<GridAxis> axes;  ///< Outermost first; the product of their extents is the number of elements.
   std::vector<Share> shares;   ///< Outermost first.
   std::int64_t grain = 1;      ///< Elements that stay together when a box is shared.
   std::int64_t first = 0;      ///< Tile of the first part.
@@ -53,7 +53,7 @@ struct Mapping {
   friend bool operator==(const Mapping&, const Mapping&) = default;
 };
 
-/// Maps all elements in one row, cut into one piece per tile: multiples of `grain`, as even as possible.
+/// Maps all elements as one row, with one piece per tile. Pieces are multiples of `grain`, as equal as possible.
 Mapping linear_mapping(std::int64_t elements, std::int64_t grain, std::int64_t tiles);
 
 /// Returns the number of elements on each of `tiles` tiles. Requires: grain and all extents, parts and counts are
@@ -67,15 +67,15 @@ struct ElementRange {
 };
 
 /// Visits every element once, in ranges, box by box and tile by tile. A tile stores its elements in the order of the
-/// visits. Requires: as elements_by_tile.
+/// visits. Requires: the same as for elements_by_tile.
 void visit_elements(const Mapping& mapping, std::int64_t tiles,
                     const std::function<void(std::int64_t tile, ElementRange)>& visit);
 
-/// Convert a mapping to its form in a Program, and back.
+/// These functions convert a mapping to its form in a Program, and back.
 proto::Mapping to_proto(const Mapping& mapping);
 Mapping from_proto(const proto::Mapping& mapping);
 
-/// Returns "4/2 x 6/3", each dimension's extent and number of parts, then "shared by 4" and "from tile 7".
+/// Returns text like "4/2 x 6/3" (each dimension's extent and number of parts), "shared by 4" and "from tile 7".
 std::string to_text(const Mapping& mapping);
 
 }  // namespace poprun

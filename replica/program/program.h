@@ -13,11 +13,11 @@ namespace poprun {
 
 using Program = proto::Program;
 
-/// Returns the number of a replica's memories. They are numbered: the In-Processor Memory of each IPU, in order, then
-/// the Streaming Memory of each.
+/// Returns the number of a replica's memories. They are numbered in this order: the In-Processor Memory of each IPU,
+/// then the Streaming Memory of each IPU.
 std::size_t memory_count(const Program& program);
 
-/// Returns the number of the memory that holds a tensor. Requires: it is on an IPU of the replica.
+/// Returns the number of the memory that holds a tensor. Requires: the tensor is on an IPU of the replica.
 std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
 
 bool is_remote(const proto::Tensor& tensor);
@@ -26,12 +26,12 @@ const proto::Function* find_function(const Program& program, const std::string& 
 
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 
-/// Returns the bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more if the Program
-/// does not fit and is executed nevertheless.
+/// Returns the bytes that the images of an IPU's tensors need on this machine: as many as the IPU has, or more if the
+/// Program does not fit and is executed nevertheless.
 Bytes images_capacity(const proto::IpuMemory& memory);
 
-/// Returns the bytes that each tile of the IPU needs on this machine: those of the tile, or more if the Program does
-/// not fit and is executed nevertheless.
+/// Returns the bytes that each tile of the IPU needs on this machine: as many as the tile has, or more if the Program
+/// does not fit and is executed nevertheless.
 Bytes tile_capacity(const proto::IpuMemory& memory);
 
 /// Returns the bytes of this machine's memory that one replica touches for an IPU: its images, its Streaming Memory
@@ -44,7 +44,7 @@ Bytes needed(const proto::IpuMemory& memory);
 /// Whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
 bool fits(const proto::IpuMemory& memory);
 
-/// Returns what is known of the IPU's memory besides the location of every byte, which needs the most space.
+/// Returns `memory` without the location of every byte, which takes up the most space in it.
 proto::IpuMemory without_layout(proto::IpuMemory memory);
 
 /// Returns the memory of the IPU that needs the most.

@@ -201,7 +201,7 @@ class Walk {
     add_cost(clock.busy, spent, count_);
   }
 
-  /// Models what the I/O tiles do before the other tiles exchange data with them: load it, or empty the buffer for it.
+  /// Models what the I/O tiles do before the other tiles exchange data with them: they load it, or empty a buffer.
   proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
     const Cycles length = io_cycles(step);
@@ -275,8 +275,8 @@ class Walk {
   const proto::Function* function_ = nullptr;
   std::uint64_t micro_batch_ = 0;
   std::uint32_t entry_ = 0;  ///< Offset of the entries that the function names.
-  std::uint32_t count_ = 1;  ///< Rounds that are being walked as one,
-  Cycles distance_;          ///< and how long each takes.
+  std::uint32_t count_ = 1;  ///< Number of rounds that are being walked as one.
+  Cycles distance_;          ///< Length of each of these rounds.
 };
 
 }  // namespace

@@ -7,7 +7,8 @@
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
-/// When a Program's steps run on the device. Deterministic: cycles, never a host clock.
+/// The times at which a Program's steps run on the device. They are deterministic, since they are cycles and never
+/// depend on a host clock.
 ///
 ///   IPU 0  tiles  | sync exchange compute | copy | begin |  compute ..   | await |
 ///          links                                         | all-reduce ..         |
@@ -16,9 +17,9 @@
 ///   with    tiles  | compute                  | wait | exchange | compute ..
 ///   I/O tiles  I/O       | host or Streaming Memory ..  |
 ///
-/// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts follow one another on
-/// their tiles, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from one to
-/// another, begins when the last of them is ready. Only two things overlap with steps: exchanges begun in the
+/// Each IPU has a clock of its own. A step runs on the IPUs that hold its tensors. Its parts follow one another on the
+/// tiles of these IPUs, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from
+/// one to another, begins when the last of them is ready. Only two things overlap with steps: exchanges begun in the
 /// background, on the links, and transfers by I/O tiles, on a lane of their own (lanes.h). Rounds of a repeat that call
 /// parts of several IPUs for one micro-batch only, as in schedule `sequential`, do not overlap: each begins when the
 /// last IPU has finished the previous one. Rounds of a phase run on one IPU, while the other IPUs work in parallel.
@@ -31,7 +32,7 @@ enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStr
 
 /// One bar (slice) of the timeline, or several at equal distances, for rounds of a repeat that take the same time.
 struct Stretch {
-  const proto::Function& function;  ///< Contains the step: the walked function or a callee.
+  const proto::Function& function;  ///< The function that contains the step: the walked one or a callee.
   const proto::Step& step;
   std::uint32_t ipu = 0;
   Lane lane = Lane::kTiles;
@@ -39,8 +40,8 @@ struct Stretch {
   Cycles begin;                   ///< Since the walked function was called.
   Cycles length;                  ///< > 0.
   std::uint64_t micro_batch = 0;  ///< Round of the repeat, plus the index of the call.
-  std::uint64_t count = 1;        ///< Bars; from each bar to the next, the micro-batch rises by one,
-  Cycles distance;                ///< and the beginning by this much.
+  std::uint64_t count = 1;        ///< Number of bars. Each bar's micro-batch is one higher than the last one's.
+  Cycles distance;                ///< From the beginning of a bar to that of the next.
 };
 
 using StretchVisitor = std::function<void(const Stretch&)>;
@@ -53,21 +54,21 @@ struct CallTime {
   [[nodiscard]] Cycles busy_cycles(std::size_t ipu) const;
   [[nodiscard]] Cycles idle_cycles(std::size_t ipu) const;
 
-  /// Busy fraction of all IPUs' cycles, from 0 to 1.
+  /// Returns the busy fraction of all IPUs' cycles, from 0 to 1.
   [[nodiscard]] double utilisation() const;
 };
 
 /// Walks one call of a function of the Program, with everything that it calls, and passes each stretch to `visit` in
-/// the order of the steps. Work of the tiles counts by activity, waiting for links as link cycles, and work of the
-/// links in parallel with the tiles as background cycles. In the same way, waiting for I/O tiles counts as host or
-/// streaming cycles, and their work as I/O cycles. Cost: one visit per step and round, until a round advances all its
-/// IPUs by the same time. All later rounds are identical and together cost one visit per step.
+/// the order of the steps. The work of the tiles is counted by activity. Waiting for links counts as link cycles, and
+/// work of the links in parallel with the tiles as background cycles. In the same way, waiting for I/O tiles counts as
+/// host or streaming cycles, and their work as I/O cycles. Cost: one visit per step and round, until a round advances
+/// all its IPUs by the same time. All later rounds are identical and together cost one visit per step.
 CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr);
 
-/// Returns the IPUs that a step runs on, which are those of its tensors, in ascending order.
+/// Returns the IPUs on which a step runs, which are those of its tensors, in ascending order.
 std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step);
 
-/// total += cost * times, field by field.
+/// Adds cost * times to total, field by field.
 void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times = 1);
 
 /// Returns the tile cycles of a cost.

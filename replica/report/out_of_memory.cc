@@ -35,7 +35,7 @@ struct Kind {
 
 constexpr std::string_view kGaps = "gaps";
 
-/// Returns the kinds in `held`, except for gaps, largest first, then in the order of `held`.
+/// Returns the kinds in `held`, except for gaps. The largest come first; equally large ones are in the order of `held`.
 std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory, const std::vector<HeldBytes>& held,
                            bool always_live) {
   std::vector<Kind> kinds;
@@ -73,7 +73,7 @@ std::string largest_text(const std::vector<Part>& parts) {
   return text;
 }
 
-/// The table of one tile. `all`: the bytes that the tile needs, which count as 100 %.
+/// The table of one tile. `all` is the number of bytes that the tile needs, which counts as 100 %.
 class Table {
  public:
   explicit Table(Bytes all) : all_(all) {}
@@ -111,7 +111,7 @@ class Table {
   std::string text_;
 };
 
-/// Returns what a tile mostly holds.
+/// Returns the line that says what a tile mostly holds.
 std::string mostly_text(const Table& table, const std::vector<Kind>& always, const std::vector<Kind>& not_always) {
   const Kind* most = nullptr;
   const Kind* second = nullptr;
@@ -135,7 +135,7 @@ std::string mostly_text(const Table& table, const std::vector<Kind>& always, con
   return text + '\n';
 }
 
-/// Returns whether the IPU's memory would suffice if its tiles were equally full.
+/// Returns the line that says whether the IPU's memory would suffice if its tiles were equally full.
 std::string whole_text(const proto::IpuMemory& memory, int ipu) {
   return fmt::format("IPU {} as a whole: {} peak of {}: {} if spread evenly\n", ipu, mebibytes_text(memory.peak()),
                      mebibytes_text(memory.capacity()),
@@ -218,7 +218,7 @@ Status check_streaming_memory(const Program& program) {
       "IPUs\n{}",
       program.model(), grouped(fullest->streaming_peak()), ipu, grouped(static_cast<std::uint64_t>(over(*fullest))),
       grouped(fullest->streaming_capacity()), remote_table(program, ipu));
-  message.pop_back();  // The last line's end.
+  message.pop_back();  // Removes the end of the last line.
   return fail(ErrorCode::kOutOfMemory, std::move(message),
               {.shortage = Shortage{.needed = to_bytes(fullest->streaming_peak()),
                                     .had = to_bytes(fullest->streaming_capacity())}});
@@ -253,7 +253,7 @@ Status check_fits(const Program& program, const std::function<MemoryAdvice()>& a
       grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()), place_text(program, step),
       advised.sentence.empty() ? "" : "; ", advised.sentence, tile_table(program, ipu, step), advised.table,
       ipus_table(program));
-  message.pop_back();  // The last line's end.
+  message.pop_back();  // Removes the end of the last line.
   return fail(ErrorCode::kOutOfMemory, std::move(message), {.shortage = shortage});
 }
 

@@ -49,7 +49,7 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// The purposes of claims: kinds of tensors, then known categories, then others by their first claims.
+/// The purposes of claims: first kinds of tensors, then known categories, then others in the order of their claims.
 class Categories {
  public:
   Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {
@@ -297,7 +297,7 @@ class IpuReporter {
   std::vector<std::string> names_;  ///< By claim.
 };
 
-/// Returns the tiles of an IPU that were asked for, each once.
+/// Returns the tiles of an IPU that the options ask for, each of them once.
 std::vector<std::uint32_t> tiles_of(std::uint32_t ipu, const ReportOptions& options) {
   std::vector<std::uint32_t> tiles;
   for (const ProfiledTile& asked : options.tiles) {

@@ -11,7 +11,7 @@
 
 /// The contents of an IPU's tiles over time. Everything here reads the `layout` of an IpuMemory. A claim (an allocation
 /// with its live range) is always live if it lives at all steps, from 0 to the last step of any claim. Bytes that a
-/// plan leaves unused between claims, a tile's peak minus its live bytes, belong to no claim; room that placement needs
+/// plan leaves unused between claims (a tile's peak minus its live bytes) belong to no claim. Room that placement needs
 /// is a claim of category "gaps".
 namespace poprun {
 
@@ -58,19 +58,19 @@ const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint3
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main tensor or of
-/// its original, such as "weights"; otherwise, it is the claim's category. Lives as long as the Program.
+/// its original, such as "weights"; otherwise, it is the claim's category. The result lives as long as the Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the kinds of tensors, in the order of reports.
 const std::vector<std::string>& kinds_of_tensors();
 
-/// A step with the function that contains it, perhaps in a repeat.
+/// A step, with the function that contains it; the step may be inside a repeat.
 struct PlacedStep {
   const proto::Function* function = nullptr;
   const proto::Step* step = nullptr;
 };
 
-/// Returns the step with that number; nothing if the Program has none. Cost: linear in the steps.
+/// Returns the step with the given number; nothing if the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
 /// Describes a step: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or

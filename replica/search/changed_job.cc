@@ -32,7 +32,7 @@ std::uint32_t emptiest_ipu(const ChangedJob& job) {
   return static_cast<std::uint32_t>(std::ranges::min_element(job.tiles) - job.tiles.begin());
 }
 
-/// Replaces the job's mapping with stage s on IPU s. Phases have no mapping.
+/// Replaces the job's mapping with the one that puts stage s on IPU s. Phases have no mapping.
 void map_in_order(ChangedJob& job) {
   if (job.config.memory().phases() > 1) {
     job.changes.emplace_back(kNoMapping);
@@ -74,8 +74,8 @@ std::string text_of(const proto::ProductSetting& setting) {
                      setting.permille() / 1000.0);
 }
 
-/// Returns the job's proportions, with those of overfull IPUs moved by `steps` positions of the grid. Settings for
-/// operators are left alone, as are those for stages unless all IPUs are overfull. Nothing if no proportion changes.
+/// Returns the job's proportions, with those of overfull IPUs moved by `steps` positions of the grid, or nothing if
+/// none changes. Settings for operators are left alone, as are those for stages unless all IPUs are overfull.
 std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettingRows settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();
@@ -161,7 +161,7 @@ std::optional<std::vector<std::string>> ChangedJob::command(std::vector<std::str
     if (change == kNoMapping) {
       return std::nullopt;
     }
-    if (change == kNoSplit) {  // Layers per IPU on the command line replace only a split in the file.
+    if (change == kNoSplit) {  // Layers per IPU on the command line replace only a split that the file contains.
       erase_option("--pipeline.split", words);
       continue;
     }

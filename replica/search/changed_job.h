@@ -10,7 +10,7 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 
-/// Changes to a job that may reduce its memory. Those to stages and proportions need more than an option.
+/// Changes to a job that may reduce its need for memory. Changes to stages and proportions take more than an option.
 namespace poprun {
 
 using ProductSettingRows = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
@@ -23,16 +23,16 @@ inline constexpr std::string_view kNoMapping = "without pipeline.device-mapping"
 struct ChangedJob {
   proto::RunConfig config;
   proto::Dataset dataset;
-  std::int64_t encoder_layers = 0;        ///< Between embeddings and head; 0: none.
+  std::int64_t encoder_layers = 0;        ///< Layers between embeddings and head; 0: none.
   std::uint64_t tile_bytes = 0;           ///< Bytes of memory on a tile.
   std::vector<std::uint64_t> tiles = {};  ///< Bytes that the fullest tile of each IPU needs.
   std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
-  bool head_joins_embeddings = false;     ///< In the stages arranged by a remedy.
+  bool head_joins_embeddings = false;     ///< Whether it does so in the stages that a remedy arranges.
 
   /// Returns the changes as "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
 
-  /// Returns `words`, a shell-quoted command line, with the options; nothing if it cannot express one of them.
+  /// Returns `words`, a shell-quoted command line, with the options added, or nothing if it cannot express one of them.
   [[nodiscard]] std::optional<std::vector<std::string>> command(std::vector<std::string> words) const;
 
   /// Whether the fullest tile needs more than twice its memory, so that hardly anything but more memory helps.
@@ -49,16 +49,16 @@ struct Remedy {
   /// Settings that the job does not have yet, mildest first. Empty if the remedy does not apply to it.
   std::vector<Setting> settings;
 
-  /// Each setting needs less memory than the previous one, so that a binary search finds the mildest that fits.
+  /// Whether each setting needs less memory than the previous one, so that a binary search finds the mildest that fits.
   bool by_halves = false;
 
-  /// The kinds of tile_contents.h that need less memory. Empty: all of them.
+  /// The kinds of contents (see tile_contents.h) that then need less memory. Empty: all of them.
   std::vector<std::string_view> relieves = {};
 
-  /// Adds memory for everything in the job, not only for what is large now.
+  /// Whether the remedy adds memory for everything in the job, not only for what is large now.
   bool adds_memory = false;
 
-  /// The job would learn from different data, so the remedy is tried only after all others.
+  /// Whether the job would learn from different data. If so, the remedy is tried only after all others.
   bool is_last_resort = false;
 };
 
@@ -74,8 +74,8 @@ bool move_layer(ChangedJob& job);
 /// Moves a last stage that holds only the head from the fullest IPU to the emptiest. Returns false if there is none.
 bool move_head(ChangedJob& job);
 
-/// Plans convolutions and matmuls on overfull IPUs with fewer temporary values, or with more, in which case they need
-/// less code and fewer copies of operands.
+/// Returns a remedy that plans the convolutions and matmuls on overfull IPUs with fewer temporary values, or with more.
+/// In the latter case, they need less code and fewer copies of operands.
 Remedy other_proportions(const ChangedJob& job);
 
 }  // namespace poprun

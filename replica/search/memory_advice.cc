@@ -22,9 +22,9 @@
 namespace poprun {
 namespace {
 
-constexpr double kEachCosts = 1.1;                // Each further remedy weighs as much as 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;       // Combinations compiled because of the effects of their parts alone.
-constexpr std::uint64_t kWorthwhilePercent = 98;  // Parts must need less of the job's memory than this.
+constexpr double kEachCosts = 1.1;           // Each further remedy weighs as much as 10 % device time.
+constexpr std::size_t kCombinationsMax = 6;  // Combinations that are compiled because of what their parts do alone.
+constexpr std::uint64_t kWorthwhilePercent = 98;  // With a part alone, the job must need less than this of its memory.
 
 /// Returns the mildest setting of `remedy` with which the job and `others` fit.
 std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t remedy) {
@@ -39,11 +39,11 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
         return others;
       }
     }
-    return std::nullopt;  // If a setting is impossible, as with too few layers, so are stronger ones.
+    return std::nullopt;  // If a setting is impossible, for example with too few layers, stronger ones are too.
   }
   std::size_t last = settings - 1;
   while (last > 0 && !trials.of(with(last))) {
-    --last;  // More phases than the model can be cut into.
+    --last;  // The model cannot be cut into so many phases.
   }
   if (!trials.fits(with(last))) {
     return std::nullopt;
@@ -73,15 +73,15 @@ Remedies milder(Trials& trials, Remedies remedies) {
   return remedies;
 }
 
-/// The expected effect of several remedies, if each changes memory and time by the same factor as alone.
+/// The expected effect of several remedies, if each changes memory and time by the same factor as it does alone.
 struct Expectation {
   Remedies remedies;
   double tile = 1;  ///< Relative to the tile and the time of the unchanged job.
   double time = 1;
 };
 
-/// Returns all combinations of `all`: first those expected to fit, the fastest first, with a penalty per remedy; then
-/// the others, those with the smallest expected shortage first.
+/// Returns all combinations of `all`. First come those that are expected to fit, the fastest first, with a penalty for
+/// each remedy. Then come the others, those with the smallest expected shortage first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -109,8 +109,8 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   return combinations;
 }
 
-/// Returns `remedies` with one more remedy, in the setting that needs the least memory; nothing if no remedy helps. A
-/// remedy without effect on its own may help now that a different step needs the most memory.
+/// Returns `remedies` with one more remedy, in the setting that needs the least memory, or nothing if no remedy helps.
+/// A remedy that has no effect on its own may help now, because a different step needs the most memory.
 std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
   std::optional<Remedies> best;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -144,8 +144,8 @@ std::optional<Remedies> nearest(const Trials& trials) {
   return trials.smallest([&](const Remedies& remedies) { return is_ordinary(trials, remedies); });
 }
 
-/// Returns few remedies that fit together, with the least device time of those tried: first the most promising
-/// combinations of `alone`, then the closest attempt with one more remedy at a time, then with a last resort.
+/// Returns a few remedies that fit together, with the least device time of those tried. Tries the most promising
+/// combinations of `alone`, then adds one remedy at a time to the closest attempt, and then adds a last resort.
 std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& alone) {
   Remedies strong;
   for (const Remedies& one : alone) {
@@ -194,7 +194,7 @@ class Occupants {
     std::ranges::stable_sort(kinds_, std::greater(), &Kind::second);
   }
 
-  /// Returns the rank of the largest of `kinds`: 0 for any that is at least half as large as the largest.
+  /// Returns the rank of the largest of `kinds`. It is 0 if that kind is at least half as large as the largest of all.
   [[nodiscard]] std::size_t rank_of(const std::vector<std::string_view>& kinds) const {
     for (std::size_t i = 0; i < kinds_.size() && !kinds.empty(); ++i) {
       if (std::ranges::find(kinds, kinds_[i].first) != kinds.end()) {
@@ -210,8 +210,8 @@ class Occupants {
 };
 
 /// Returns all remedies except last resorts in the order of trial, since the budget may not suffice for all. First come
-/// those that reduce the largest occupants of the fullest tile, the cheapest first, or, if the job needs more than
-/// twice the memory, those that add memory.
+/// those that reduce the largest occupants of the fullest tile, the cheapest first. If the job needs more than twice
+/// the memory that there is, those that add memory come first instead.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -226,7 +226,7 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
   return all;
 }
 
-/// Returns each remedy alone, in the mildest setting that fits or, if none fits, the setting that needs the least
+/// Returns each remedy alone, in the mildest setting that fits or, if none fits, in the setting that needs the least
 /// memory. Leaves out remedies with which the job needs no less memory.
 std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   std::vector<Remedies> found;
@@ -247,7 +247,7 @@ std::string change_text(const Trials& trials, const Trial& trial) {
   return fmt::format("{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
 }
 
-/// Sorts remedies: first those that fit, the fastest first; then the others, the smallest shortage first.
+/// Sorts remedies. Those that fit come first, by increasing time. The others follow, by increasing shortage.
 void rank(Trials& trials, std::vector<Remedies>& remedies) {
   std::ranges::stable_sort(remedies, {}, [&](const Remedies& one) {
     const Trial& trial = *trials.of(one);
@@ -274,7 +274,7 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
-/// Returns the advice if `best` fits, as do `others` further remedies.
+/// Returns the advice for the case that `best` fits, and that `others` further remedies fit as well.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
   return fmt::format("it fits with {}{} ({} device time per sample){}{}", trial.options,
@@ -283,7 +283,7 @@ std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
                      trials.has_left_out() ? "; not every remedy was tried" : "");
 }
 
-/// Returns the advice if nothing fits.
+/// Returns the advice for the case that nothing fits.
 std::string regret(Trials& trials) {
   std::string text = "nothing that was tried makes it fit";
   const std::optional<Remedies> closest = nearest(trials);

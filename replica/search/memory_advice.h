@@ -23,8 +23,9 @@ struct AdviceOptions {
 
 /// Finds remedies for a job whose Program does not fit. Compiles the job with each remedy of remedies.h and lists the
 /// bytes of the fullest tile and the device time of a step. Remedies that fit come first, by device time per sample,
-/// then the others, by the memory that is missing. If none fits alone, the list begins with a few that fit together,
-/// each as mild as possible, with the least device time of those tried; or else the advice names the closest attempt.
+/// then the others, by the memory that is missing. If none fits alone, the list begins with a few that fit together:
+/// the combination with the least device time of those tried, with each remedy as mild as possible. If no combination
+/// fits either, the advice names the closest attempt.
 ///
 ///   it fits with model.precision half (-41 % device time per sample), or with 1 other below
 ///
@@ -39,9 +40,9 @@ struct AdviceOptions {
 ///
 /// Remedies that reduce the largest occupants of the fullest tile are tried first. The budget counts compilations, so
 /// that a slow machine gives the same advice; the advice says if the budget did not suffice for all remedies.
-/// Deterministic. Cost: up to 160 compilations; for a large Program up to 30, or 10 if it needs more than twice its
-/// memory, and none once a remedy fits and takes no more device time than the job. A remedy takes several compilations
-/// if balanced stages do not fit.
+/// Deterministic. Cost: up to 160 compilations. For a large Program, the limit is 30, or 10 if the Program needs more
+/// than twice the memory that it has; and the search ends once a remedy fits and takes no more device time than the
+/// job. A remedy takes several compilations if balanced stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options = {});
 

@@ -68,7 +68,7 @@ Remedy smaller_micro_batches(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Moves tensors of one kind off the chip, unless they are there already. `storage`: the value of `key`.
+/// Moves tensors of one kind off the chip, unless they are there already. `storage` is the value of `key`.
 void move_off_chip(const char* key, std::string& storage, ChangedJob& job) {
   if (choice_of<Storage>(storage) != Storage::kOffChip) {
     storage = word_of(Storage::kOffChip);
@@ -80,7 +80,7 @@ void move_state_off_chip(ChangedJob& job) {
   move_off_chip("memory.optimizer-state", *job.config.mutable_memory()->mutable_optimizer_state(), job);
 }
 
-/// Moves off the chip all that the job uses in every micro-batch, unless it is there already.
+/// Moves everything off the chip that the job uses in every micro-batch, unless it is there already.
 void move_the_rest_off_chip(ChangedJob& job) {
   proto::MemoryConfig& memory = *job.config.mutable_memory();
   move_off_chip("memory.weights", *memory.mutable_weights(), job);
@@ -117,8 +117,8 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Shards over the replicas tensors that each of them holds: first optimiser state, which needs no additional exchange,
-/// then also weights. Shards accumulators only if results stay bit-identical.
+/// Shards tensors that all replicas hold: first optimiser state, which needs no additional exchange, and then weights
+/// as well. Shards accumulators only if results stay bit-identical.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {
@@ -147,7 +147,7 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Lets identical layers share their code, as by default.
+/// Lets identical layers share their code, as they do by default.
 Remedy shared_code(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"vertex code", "control code", "exchange code"}};
   if (choice_of<Outlining>(config.memory().outlining()) == Outlining::kOff && config.report().dump_tensors().empty()) {
@@ -178,7 +178,7 @@ Remedy stronger_recomputation(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Keeps fewer micro-batches in flight, so stashes are shorter. Also helps a job of one IPU, together with more IPUs.
+/// Keeps fewer micro-batches in flight, so that stashes are shorter. With more IPUs, this also helps a job on one IPU.
 Remedy shorter_stashes(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"stashes"}};
   if (!config.inference() && choice_of<Schedule>(config.pipeline().schedule()) == Schedule::kGrouped) {
@@ -206,7 +206,7 @@ Remedy moved_layers(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses one or two IPUs, which work on the parts of the model one after another; the other parts are off the chip.
+/// Uses phases: one or two IPUs work on one part of the model after another, while the other parts are off the chip.
 Remedy phases(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true};
   const std::uint32_t ipus = std::max(1U, config.topology().ipus_per_replica());
@@ -252,7 +252,8 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses more IPUs, in powers of two like Pods. A large shortage needs many, for which a job also compiles faster.
+/// Uses more IPUs; their number is a power of two, as in Pods. A large shortage needs many IPUs, and with many a job
+/// also compiles faster.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
   const proto::RunConfig& config = job.config;
@@ -291,7 +292,7 @@ Remedy sliced_embedding(const ChangedJob& job) {
 
 void halve_precision(ChangedJob& job) {
   job.config.mutable_model()->set_precision(word_of(Precision::kHalf));
-  job.config.mutable_training()->set_loss_scaling(0);  // Its default with half precision.
+  job.config.mutable_training()->set_loss_scaling(0);  // The default with half precision.
   job.changes.push_back(fmt::format("model.precision {}", job.config.model().precision()));
 }
 
@@ -309,7 +310,7 @@ void halve_partials(ChangedJob& job) {
   job.changes.push_back(fmt::format("model.partials {}", all.text()));
 }
 
-/// Uses half weights, activations and gradients, then also half partial sums.
+/// Uses half precision for weights, activations and gradients, and then for partial sums as well.
 Remedy lower_precision(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
   if (choice_of<Precision>(config.model().precision()) != Precision::kHalf) {

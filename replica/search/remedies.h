@@ -9,7 +9,7 @@ namespace poprun {
 
 /// Returns the remedies for a job, cheapest first by device time per sample and by the cost of trying them: first
 /// remedies that compute more or move data once per step; then different stages, more hardware, lower precision, and
-/// moving data in every micro-batch or phase; last, different training data. To add a remedy, add an entry.
+/// moving data in every micro-batch or phase; last, different training data. To add a remedy, add an entry to the list.
 std::vector<Remedy> remedies_for(const ChangedJob& job);
 
 }  // namespace poprun

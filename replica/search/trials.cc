@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kCompilationsMax = 160;
 constexpr std::size_t kCompilationsMin = 30;     // For a large Program.
-constexpr std::size_t kCompilationsMinFar = 10;  // For a large Program far from fitting.
+constexpr std::size_t kCompilationsMinFar = 10;  // For a large Program that is far from fitting.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
 constexpr double kCheap = 1.01;                  // Factor of device time that counts as no cost.
 

@@ -48,7 +48,7 @@ class Trials {
   [[nodiscard]] bool lacks_much() const { return job_.lacks_much(); }
   [[nodiscard]] bool has_left_out() const { return has_left_out_; }
 
-  /// Reserves a part of the budget for trials after `release`.
+  /// Reserves a part of the budget for the trials that follow a call of `release`.
   void reserve() { reserved_ = most_ / kPartTogether; }
   void release() { reserved_ = 0; }
 
@@ -100,7 +100,7 @@ class Trials {
   std::size_t most_;              ///< The budget of compilations.
   std::size_t compilations_ = 0;  ///< Compilations so far.
   std::size_t reserved_ = 0;
-  bool is_found_ = false;  ///< A large Program fits at no cost, so the search ends.
+  bool is_found_ = false;  ///< Whether a large Program fits at no cost, which ends the search.
   bool has_left_out_ = false;
   std::map<Remedies, std::optional<Trial>> known_;
 };

@@ -21,7 +21,7 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const st
 /// identity, the credentials are for plain text.
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const std::optional<TlsIdentity>& identity);
 
-/// Concurrent calls per connection to a server whose clients need only a few.
+/// Maximum number of concurrent calls per connection to a server whose clients need only a few.
 constexpr int kFewCallsMax = 32;
 
 /// Limits what a client can cost a server before the server has authenticated it: 8 KiB of metadata per call,
@@ -31,7 +31,7 @@ constexpr int kFewCallsMax = 32;
 void bound_clients(grpc::ServerBuilder& builder, int calls_max = kFewCallsMax);
 
 /// Checks whether `host`, a name or address with or without brackets, is a loopback address. Errors: kUsage if `host`
-/// is not a host address; the message is only the resolver's reason.
+/// is not a host address; the message consists only of the resolver's reason.
 Result<bool> is_loopback(const std::string& host);
 
 }  // namespace poprun

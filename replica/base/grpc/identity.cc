@@ -114,8 +114,8 @@ void add_extension(X509* certificate, int kind, const char* value) {
   POPRUN_CHECK(extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1);
 }
 
-/// Returns a certificate signed by the job's authority, for itself or for the job's processes; they share a key. Its
-/// dates hold for any host clock, because tokens end with their job.
+/// Returns a certificate signed by the job's authority, for the authority itself or for the job's processes, which
+/// share its key. Its dates hold for any host clock, because tokens end with their job.
 Certificate certificate_of(EVP_PKEY* key, bool authority) {
   Certificate made(X509_new());
   X509* const certificate = made.get();
@@ -201,7 +201,7 @@ std::string joined_pem(const std::vector<Certificate>& certificates) {
   return text;
 }
 
-/// Returns the first name in `certificate`; empty if it has none.
+/// Returns the first name in `certificate`, or an empty string if it has none.
 std::string name_of(X509* certificate) {
   const Owned<GENERAL_NAMES, GENERAL_NAMES_free> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -218,7 +218,7 @@ std::string name_of(X509* certificate) {
   return names == nullptr && size > 0 ? common.data() : "";
 }
 
-/// Returns why the authorities do not vouch for the first certificate for server and client use; empty if they do.
+/// Returns why the authorities do not vouch for the first certificate for server and client use, or "" if they do.
 std::string doubt(const std::vector<Certificate>& chain, const std::vector<Certificate>& authorities) {
   const Owned<X509_STORE, X509_STORE_free> store(X509_STORE_new());
   for (const Certificate& authority : authorities) {
@@ -240,7 +240,7 @@ std::string doubt(const std::vector<Certificate>& chain, const std::vector<Certi
   return "";
 }
 
-/// Published in deploy/kubernetes/base/kustomization.yaml, so not a secret.
+/// This token is published in deploy/kubernetes/base/kustomization.yaml, so it is not a secret.
 constexpr std::string_view kPlaceholder = "replace-this-token-in-your-overlay";
 
 }  // namespace

@@ -33,9 +33,9 @@ struct TlsFiles {
 /// tokens differ, so that response times reveal nothing about the token.
 bool equal_tokens(std::string_view given, std::string_view token);
 
-/// Checks that a token can serve as a secret. An empty token is valid and means no token. `origin` is the file or
-/// variable that holds it. Errors: kUsage if the token contains characters that an RPC cannot carry, or is the
-/// placeholder printed in deploy/kubernetes; the message says how to make a token.
+/// Checks that a token can serve as a secret. An empty token is valid and means that the job has no token. `origin` is
+/// the file or variable that holds it. Errors: kUsage if the token contains characters that an RPC cannot carry, or is
+/// the placeholder printed in deploy/kubernetes; the message says how to make a token.
 Status check_token(std::string_view token, std::string_view origin);
 
 /// Returns the identity that every process with the same token derives: the key is derived from the token (PBKDF2,
@@ -52,17 +52,18 @@ Status check_hard_to_guess(std::string_view token, std::string_view origin);
 /// Errors
 ///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate; the authorities do
 ///           not vouch for the certificate for both server and client use; or the authorities exceed 100 KiB or the
-///           certificate chain 16 KiB, too large for to_line in an environment variable. Names the option and the file.
+///           certificate chain 16 KiB, so that to_line would not fit in an environment variable.
+///           The message names the option and the file.
 ///   kData   a file is not PEM, or the key needs a password.
 Result<TlsIdentity> read_identity(const TlsFiles& files);
 
 /// Returns a warning, with advice on protecting the key file, if users other than its owner can read it.
 std::optional<std::string> warning_about_key(const std::string& path);
 
-/// Encodes an identity as one printable line, for an environment variable.
+/// Encodes an identity as one printable line for an environment variable.
 std::string to_line(const TlsIdentity& identity);
 
-/// Errors: kUsage if `line` was not made by to_line.
+/// Decodes the result of to_line. Errors: kUsage if `line` is not such a result.
 Result<TlsIdentity> identity_from_line(std::string_view line);
 
 }  // namespace poprun

@@ -140,7 +140,7 @@ class Demand {
     }
   }
 
-  /// Always regroups the input, which reproduces the cells of Graphcore's table.
+  /// Claims the bytes of a product. The input is always regrouped, which reproduces the cells of Graphcore's table.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
@@ -163,7 +163,7 @@ class Demand {
     during(Category::kGap, Row(tiles_, kGap.count()), step);
   }
 
-  /// Returns the bytes that a plan needs, by tile; computed once for all products that have the plan.
+  /// Returns the bytes that a plan needs, by tile. They are computed once for all products that have the plan.
   const PlanRows& rows_of(const planner::Plan& plan) {
     const auto [known, is_new] = plan_rows_.try_emplace(&plan);
     PlanRows& rows = known->second;
@@ -187,8 +187,8 @@ class Demand {
     return rows;
   }
 
-  /// Buffers a transfer on the I/O tiles until the other tiles have taken it, or until it is sent. When weights are
-  /// saved, nothing else runs, and the weights are sent one after the other.
+  /// Claims the buffers on the I/O tiles that hold a transfer until the other tiles have taken it, or until it is sent.
+  /// When weights are saved, nothing else runs, and the weights are sent one after the other.
   void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
     ++transfers_;
     const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
@@ -225,7 +225,7 @@ class Demand {
     return row;
   }
 
-  /// Extend a row to all tiles: a row for the computing tiles, which come first, or for the I/O tiles behind them.
+  /// Extend a row to all tiles. The row is for the computing tiles, which come first, or for the I/O tiles behind them.
   [[nodiscard]] Row in_front(Row row) const {
     row.resize(static_cast<std::size_t>(claims_.tiles()));
     return row;
@@ -251,7 +251,7 @@ class Demand {
     return largest;
   }
 
-  /// Claims a buffer for each tensor from a different IPU, and one for all tensors from and to Streaming Memory.
+  /// Claims one buffer for each tensor from a different IPU, and one for all tensors from or to Streaming Memory.
   void copy(const Operation& operation, std::uint32_t step) {
     Bytes largest_streamed;
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
@@ -281,7 +281,7 @@ class Demand {
     }
   }
 
-  /// Claims an all-reduce's buffer. A tile receives each of its bytes twice: to add them, and as the result.
+  /// Claims the buffer of an all-reduce. A tile receives each byte of it twice: once to add it, and once as the result.
   void all_reduce(const AllReduce& reduced, std::uint32_t step) {
     if (laid_out_.replicas == 1) {
       return;
@@ -306,7 +306,7 @@ class Demand {
     add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
-  /// Claims operands that are mapped differently while the operation runs; results are written in place.
+  /// While the operation runs, claims its operands that are mapped differently; results are written in place.
   void receive(const Operation& operation, std::uint32_t step) {
     for (const Received& tensor : moves_.received(operation)) {
       if (tensor.operand) {

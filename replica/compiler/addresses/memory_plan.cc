@@ -17,7 +17,7 @@ namespace {
 class Ranges {
  public:
   void add(Bytes begin, Bytes end) {
-    // The first range that touches [begin, end), and the first after it that does not.
+    // `first` is the first range that touches [begin, end), and `last` the first after it that does not.
     auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
     const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
     if (first == last) {
@@ -28,7 +28,7 @@ class Ranges {
     ranges_.erase(std::next(first), last);
   }
 
-  /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does: no block of that
+  /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does. No block of that
   /// size can begin in between.
   [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
     const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
@@ -113,7 +113,7 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Leaves out steps at which no live range begins or has just ended, for a smaller tree. Returns how many are left.
+/// For a smaller tree, leaves out steps at which no live range begins or has just ended. Returns how many are left.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -136,8 +136,8 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(changes.size()));
 }
 
-/// Segment tree over steps of which addresses are taken when. A span is stored at the few nodes that make up its steps,
-/// where adjacent addresses with the same times merge, so a query visits O(log steps) nodes and few ranges of each.
+/// A segment tree over steps, for the addresses that are taken. A span is stored at the few nodes that make up its
+/// steps. Adjacent addresses with the same times merge there. A query visits O(log steps) nodes and few ranges of each.
 class TakenAddresses {
  public:
   TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
@@ -185,7 +185,7 @@ class TakenAddresses {
     Ranges sometimes;  ///< Taken by spans stored at the node or below.
   };
 
-  /// Addresses that some bytes of the block must avoid.
+  /// Taken addresses that some bytes of the block must avoid.
   struct Obstacle {
     const Ranges* taken;
     Bytes begin;  ///< Offset of the bytes in the block.
@@ -219,7 +219,7 @@ class TakenAddresses {
 
   std::uint32_t leaves_;
   Bytes alignment_;
-  std::vector<Node> nodes_;  ///< nodes_[1] is the root, the halves of nodes_[n] are at 2n, 2n + 1.
+  std::vector<Node> nodes_;  ///< nodes_[1] is the root; the halves of nodes_[n] are at 2n and 2n + 1.
 };
 
 void sort_for_placement(std::vector<Block>& blocks) {
@@ -228,7 +228,7 @@ void sort_for_placement(std::vector<Block>& blocks) {
     run = std::max(run, block.steps);
   }
   std::ranges::sort(blocks, {}, [run](const Block& block) {
-    // Blocks with the longest live range go to the bottom, the rest by size.
+    // Blocks with the longest live range go to the bottom; the rest follow by size.
     return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first, block.claims[0]};
   });
 }
@@ -341,7 +341,7 @@ class LiveNow {
 
 struct Event {
   std::uint32_t step;
-  bool birth;  ///< Deaths sort before births of the same step.
+  bool birth;  ///< False sorts first: deaths come before births of the same step.
   std::size_t claim;
   friend auto operator<=>(const Event&, const Event&) = default;
 };

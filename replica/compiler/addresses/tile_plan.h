@@ -99,8 +99,8 @@ struct LiveBytes {
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
 /// Plans each class by plan_memory, with claims that have the same live range in one block, and checks it by
-/// verify_plan. `steps`: of the whole run. Deterministic. Errors: kBug if the verifier rejects a plan. Cost: that of
-/// plan_memory, times the number of classes.
+/// verify_plan. `steps` is the number of steps of the whole run. Deterministic. Errors: kBug if the verifier rejects a
+/// plan. Cost: that of plan_memory, times the number of classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);
 
 }  // namespace poprun

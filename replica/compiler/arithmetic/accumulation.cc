@@ -8,8 +8,8 @@
 #include "replica/compiler/job/pass.h"
 #include "replica/ops/face/kinds.h"
 
-/// Replaces each gradient (one per use of a parameter) with an accumulator of its sum over the step's micro-batches, or
-/// of its running mean, which in half precision neither overflows nor loses the last of many terms.
+/// Replaces each gradient (one per use of a parameter) with an accumulator of its sum or running mean over the step's
+/// micro-batches. In half precision, the running mean neither overflows nor loses the last of many terms.
 ///
 ///   w.gradient = linear_weight_gradient(..)
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
@@ -35,7 +35,7 @@ std::string accumulator_name(const Graph& graph, TensorId parameter) {
   return graph.free_name(graph.tensor(parameter).name + ".accumulator");
 }
 
-/// Inserts each operation of `moved` directly after the one that makes its second input.
+/// Inserts each operation of `moved` directly after the operation that makes its second input.
 void put_after_gradients(std::vector<Operation>& operations, std::vector<Operation> moved) {
   std::multimap<TensorId, Operation> by_gradient;
   for (Operation& operation : moved) {
@@ -71,7 +71,7 @@ class Accumulators {
         begin_(job.graph, job.training->begin, ""),
         update_(job.graph, job.training->update, "") {}
 
-  /// Returns the tensor that replaces the gradient in the update.
+  /// Adds the accumulators of a gradient. Returns the tensor that replaces the gradient in the update.
   TensorId add(const ParameterGradient& pair, const Operation* join) {
     const std::string name = accumulator_name(job_.graph, pair.parameter);
     if (join == nullptr) {
@@ -150,8 +150,8 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   return i > 0 && std::ranges::count(region.operations[i - 1].outputs, gradient) > 0;
 }
 
-/// Checks that an accumulator is zeroed once per step, and adds its gradient once per micro-batch, as soon as the
-/// gradient is made.
+/// Checks that an accumulator is zeroed once per step, and that its gradient is added to it once per micro-batch, as
+/// soon as the gradient is made.
 Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
   const Region& region = graph.at(job.training->micro_batch);
@@ -175,7 +175,7 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
   return {};
 }
 
-/// Checks that each gradient has an accumulator, or one per slice, which the update joins.
+/// Checks that each gradient has an accumulator, or one per slice, and that the update joins those of slices.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Writers made(before.graph, before.training->micro_batch);

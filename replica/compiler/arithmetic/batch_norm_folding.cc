@@ -9,8 +9,8 @@
 #include "replica/machine/machine.h"
 #include "replica/ops/face/kinds.h"
 
-/// In inference, folds each batch norm into the convolution before it, once, at the end of "load": its scale into the
-/// weights, its shift into the bias. Results differ by rounding, so the pass comes before "precision".
+/// In inference, folds each batch norm into the convolution before it: its scale into the weights, and its shift into
+/// the bias. It does so once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
 ///
 ///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift, scale, mean, variance)
 ///   evaluate  y = conv2d(x, w)               ->     z = conv2d(x, w, shift)
@@ -26,6 +26,7 @@ bool applies(const CompileOptions& options) {
   return options.fold_batch_norm;
 }
 
+/// The number of writes and reads of each tensor.
 struct Uses {
   std::vector<int> writes;       ///< In all functions.
   std::vector<int> load_writes;  ///< In "load".
@@ -85,7 +86,7 @@ Status run(const CompileOptions& options, Job& job) {
   Graph& graph = job.graph;
   const Uses uses(graph);
   std::vector<Operation> kept;
-  std::map<TensorId, std::size_t> made_by;  ///< Index into `kept`, of convolutions.
+  std::map<TensorId, std::size_t> made_by;  ///< By output of a convolution: its index in `kept`.
   std::size_t norms = 0;
   std::size_t folded = 0;
   for (Operation& operation : graph.at(*job.evaluation).operations) {

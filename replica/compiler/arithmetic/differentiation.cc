@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Returns tensors, including parameters, whose gradient by a parameter that is not frozen may differ from 0.
+/// Returns the parameters that are not frozen, and the tensors whose derivative by one of them may differ from 0.
 std::set<TensorId> dependent_on_parameters(const Graph& graph, const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
@@ -103,7 +103,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Returns nothing for a parameter: the contributions of its other uses are kept separate.
+  /// Returns nothing for a parameter, because the contributions of its other uses are kept separate.
   std::optional<TensorId> take_input_gradient(std::size_t input) override {
     const TensorId tensor = current_->inputs[input];
     const auto found = gradients_.find(tensor);
@@ -137,7 +137,7 @@ class ReverseMode final : public Differentiator {
     TensorId gradient;
   };
 
-  /// Copies to a product the planner's options of the forward product whose gradient it computes.
+  /// Copies the planner's options of a forward product to a product that computes its gradient.
   void inherit_options(const std::string& kind, Attributes& attributes) const {
     const Operator* op = find_operator(kind);
     attributes = without_options(attributes);
@@ -151,7 +151,8 @@ class ReverseMode final : public Differentiator {
     return builder_.graph().tensor(tensor).role == Role::kParameter;
   }
 
-  /// The gradient that the next contribution is added to, or null: for parameters, only from the current operation.
+  /// Returns the gradient to which the next contribution is added, or null if there is none. For a parameter, only a
+  /// gradient from the current operation counts.
   TensorId* gradient_so_far(TensorId tensor) {
     if (is_parameter(tensor)) {
       std::vector<Use>& uses = by_use_[tensor];
@@ -174,8 +175,8 @@ class ReverseMode final : public Differentiator {
     return builder_.status();
   }
 
-  /// Gives the name `x.gradient` to the sum of a gradient's contributions, not to the first of them. For a parameter,
-  /// the gradient of its last use keeps the name until the uses are added.
+  /// Gives the name `x.gradient` to the sum of a gradient's contributions, rather than to the first of them. For a
+  /// parameter, the gradient of its last use keeps the name until the uses are added.
   void name_totals() {
     for (const auto& [tensor, gradient] : gradients_) {
       name_total(tensor, gradient);
@@ -200,7 +201,7 @@ class ReverseMode final : public Differentiator {
 
   /// Adds a gradient of zeros. `fill` makes row-major tensors; tensors of other layouts are expanded from a scalar.
   TensorId zeros(TensorId tensor) {
-    const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
+    const TensorType wanted = type(tensor);  // This is a copy, because adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
       return contributed(
           tensor, builder_.add_one(kinds::kFill, {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
@@ -251,7 +252,7 @@ namespace {
 
 constexpr std::string_view kName = "differentiation";
 
-/// Returns the parameters that are not trained. Errors: kUsage if the pattern matches none, or all.
+/// Returns the parameters that are not trained. Errors: kUsage if the pattern matches no parameter or all of them.
 Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::string& text) {
   std::set<TensorId> frozen;
   const auto parameters = tensors_by_name(graph, {Role::kParameter});
@@ -281,7 +282,7 @@ Origin backward_of(const Job& job, TensorId tensor) {
   return origin;
 }
 
-/// Returns the factor of the loss: the host's, or a constant.
+/// Returns the factor by which the loss is multiplied: the host's loss scale or a constant.
 TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, const std::string& name) {
   if (job.training->scalars.loss_scale) {
     return *job.training->scalars.loss_scale;

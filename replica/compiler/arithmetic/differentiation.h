@@ -14,17 +14,18 @@ struct ScaledLoss {
   TensorId scale;
 };
 
-/// Appends to `builder`'s region the operations that compute the gradient of the sum of `losses` (made in that region,
-/// independently of one another), each multiplied by its scale, with respect to every parameter that they depend on and
-/// that is not `frozen`. Applies the operators' gradient rules (reverse mode) in reverse order of the operations.
+/// Differentiates, in reverse mode, the sum of `losses`, each multiplied by its scale, with respect to every parameter
+/// that the sum depends on and that is not `frozen`. The operators' gradient rules are applied in reverse order of the
+/// operations, and append their own operations to `builder`'s region. Requires: `losses` are made in that region,
+/// independently of one another.
 ///
-/// A use of a parameter is a forward operation that names it. Each has its own gradient, so that a parameter's gradient
-/// is the same sum of the same terms, wherever and however often the backward pass runs. Other contributions are added
-/// as they come.
+/// A use of a parameter is a forward operation that names it. Each use has a gradient of its own, so that a parameter's
+/// gradient is the same sum of the same terms, wherever and however often the backward pass runs. Contributions to the
+/// gradient of any other tensor are added as they come.
 ///
-/// Returns the gradients sorted by parameter name and, for one parameter, last use first. Errors: kUsage if an
-/// operation between the loss and a parameter has no gradient (names it), or if the loss depends on no parameter that
-/// is not frozen.
+/// Returns the gradients, sorted by parameter name. Those of one parameter are in reverse order of its uses. Errors:
+/// kUsage if an operation between the loss and a parameter has no gradient (the message names the operation), or if the
+/// loss does not depend on any parameter that is not frozen.
 Result<std::vector<ParameterGradient>> differentiate(Builder& builder, const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen = {});
 

@@ -13,7 +13,7 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/program/host_contract.h"
 
-/// Adds the model's forward pass: training without its backward pass and update, evaluation, and saving of the weights.
+/// Adds the model's forward pass: all of evaluation, the forward part of training, and the saving of the weights.
 namespace poprun::passes::forward {
 namespace {
 
@@ -38,7 +38,7 @@ void note_unread(const CompileOptions& options, const std::vector<TensorId>& inp
     const bool is_read = std::ranges::any_of(operations, [&](const Operation& operation) {
       return std::ranges::find(operation.inputs, inputs[i]) != operation.inputs.end();
     });
-    // Inference may ignore labels.
+    // A model may ignore labels in inference.
     if (!is_read && !(options.inference && options.inputs[i].name == "labels")) {
       unread.push_back(options.inputs[i].name);
     }
@@ -113,7 +113,8 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
                           options.micro_batch_size, options.model, options.compute_batches));
 }
 
-/// Makes batch norms with frozen running statistics use them, without updates. Errors: kUsage if only one is frozen.
+/// Makes batch norms whose running statistics are frozen use these statistics without updating them. Errors: kUsage if
+/// only one of the two statistics of a norm is frozen.
 Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
   if (frozen.empty()) {
     return {};
@@ -121,7 +122,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   const std::regex pattern(frozen);
   const auto matches = [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); };
   std::vector<Operation>& operations = micro_batch.operations;
-  std::map<TensorId, Operation> updates;  // Keyed by the mean of the batch.
+  std::map<TensorId, Operation> updates;  // By the tensor of the batch's mean.
   for (const Operation& operation : operations) {
     if (operation.kind != kinds::kBatchNormUpdate) {
       continue;

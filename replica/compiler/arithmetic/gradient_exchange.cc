@@ -10,16 +10,17 @@
 #include "replica/machine/operations.h"
 #include "replica/ops/face/kinds.h"
 
-/// Adds the gradients of a parameter's uses, last use first. Then, before the update, reduces gradients to their mean
-/// or sum over the replicas, and running statistics and metrics to their means.
+/// Adds up the gradients of each parameter's uses, beginning with the last use. Then, before the update, reduces
+/// gradients to their mean or sum over the replicas, and running statistics and metrics to their means.
 namespace poprun::passes::exchange {
 namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Whether the last addition of a parameter's uses goes into the accumulator of its first use, which is placed like the
-/// parameter, so that the update needs one gradient fewer. Impossible without accumulation, when parameters may share a
-/// gradient, and with stochastic rounding, whose draws depend on names, so that the sum needs a name of its own.
+/// Whether the last addition of the gradients of a parameter's uses writes to the accumulator of the first use. This
+/// accumulator is placed like the parameter, so the update needs one gradient fewer. This is impossible without
+/// accumulation, because parameters may then share a gradient. It is also impossible with stochastic rounding: its
+/// draws depend on names, so the sum needs a name of its own.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }
@@ -81,7 +82,8 @@ std::set<TensorId> read_elsewhere(const Region& region) {
   return read;
 }
 
-/// Averages gradients over the replicas before accumulation; those that other operations read, too, are copied first.
+/// Averages gradients over the replicas before they are accumulated. If other operations read them, too, copies them
+/// first.
 void reduce_before_accumulating(Graph& graph, Place micro_batch) {
   const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
   std::map<TensorId, TensorId> reduced;
@@ -119,7 +121,7 @@ Status run(const CompileOptions& options, Job& job) {
     reduce_before_accumulating(job.graph, step.micro_batch);
   }
   for (const ParameterGradient& pair : step.gradients) {
-    // The terms of a sum share one gradient; it is exchanged once.
+    // The terms of a sum share one gradient, which is exchanged once.
     if (!every && seen.insert(pair.gradient).second) {
       exchanged.push_back(pair.gradient);
     }
@@ -134,7 +136,8 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// Returns the sum that is added to the accumulator of a parameter's first use; nothing unless there is exactly one.
+/// Returns the sum that is added to the accumulator of a parameter's first use, or nothing unless there is one such
+/// sum.
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {
@@ -149,7 +152,7 @@ std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   return sum;
 }
 
-/// Whether `gradient` is ((a + b) + c) + .. of `uses`, in that order.
+/// Whether `gradient` is the sum ((a + b) + c) + .. of `uses` in that order.
 bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> uses) {
   if (uses.size() > 1 && gradient == uses.back()) {
     const std::optional<TensorId> others = added_to(update, gradient);
@@ -210,7 +213,7 @@ Status verify_micro_batch(const Job& after) {
   return {};
 }
 
-/// Checks that all values on which replicas must agree, and no others, are reduced over them once, in the right way.
+/// Checks that exactly the values on which the replicas must agree are reduced, each of them once and in the right way.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_TRY(verify_totals(before, after));
   const Graph& graph = after.graph;

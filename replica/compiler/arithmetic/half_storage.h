@@ -9,8 +9,8 @@ namespace poprun {
 ///
 /// Scalars, host streams, metrics, optimiser state, constants, running statistics, statistics that normalisations keep
 /// for their gradients, and tensors with Tensor::keeps_f32 stay float32. Operators always compute in float32
-/// (ops/half/half_kernel.h), so only stored values are rounded. Products that store float16 keep half partials from the
-/// pass "products". Requires: options.half.
+/// (ops/half/half_kernel.h), so only stored values are rounded. Products whose results are stored in float16 keep the
+/// half partials that the pass "products" has set. Requires: options.half is set.
 void use_half(Graph& graph, const PrecisionOptions& options);
 
 }  // namespace poprun

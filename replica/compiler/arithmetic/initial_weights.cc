@@ -5,8 +5,8 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write the weights instead of their initialisers, except for CompileOptions::initialised_here.
-/// Constants that an operator makes have no initialiser. If weights may be off-chip or sharded, they come one by one.
+/// Lets the host write all weights, instead of their initialisers, except those in CompileOptions::initialised_here.
+/// Constants that an operator makes have no initialiser. Weights that may be off-chip or sharded are sent one by one.
 namespace poprun::passes::initial_weights {
 namespace {
 
@@ -20,7 +20,7 @@ bool stays(const CompileOptions& options, const Graph& graph, TensorId id) {
   return options.initialised_here.contains(graph.tensor(id).name);
 }
 
-/// Returns one operation for all of the stream's tensors, or one for each.
+/// Returns one operation for all of the stream's tensors or, if `one_by_one`, one operation for each.
 std::vector<Operation> operations_of(const StreamIn& weights, bool one_by_one) {
   if (!one_by_one) {
     return {weights.operation()};
@@ -57,7 +57,8 @@ Status run(const CompileOptions& options, Job& job) {
 }
 
 /// Checks that the host writes every parameter and buffer that does not keep its initialiser, and otherwise only
-/// constants, in order and before anything else is set up, and that every tensor is set up as often as before.
+/// constants. It must write them in order and before anything else is set up. Every tensor must be set up as often as
+/// before.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;

@@ -44,7 +44,7 @@ bool reads_table(const Graph& graph, const Operation& operation) {
          graph.tensor(operation.inputs[0]).role == Role::kParameter;
 }
 
-/// Returns the table with the most rows, the first if several tie; nothing if the model has none.
+/// Returns the table with the most rows (the first if several tie), or nothing if the model has no table.
 std::optional<TensorId> largest_table(const Job& job) {
   const Graph& graph = job.graph;
   const auto rows = [&graph](TensorId id) { return graph.tensor(id).type.shape[0]; };

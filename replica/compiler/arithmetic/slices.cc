@@ -13,15 +13,15 @@
 #include "replica/ops/face/kinds.h"
 
 /// Cuts the operations that "serialisation" has marked, and their gradients, into slices that run one after the other,
-/// so that only one slice's temporary values and gradients are live. With slices k of the output channels:
+/// so that only one slice's temporary values and gradients are live. If k numbers the slices of the output channels:
 ///
 ///   y = x w^T + b       y_k = x w_k^T + b_k, each inserted into y
 ///   dw = dy^T x         dw_k = dy_k^T x; joined by a `concat` that aliases the slices
 ///   dx = dy w           dx = (dx_0 + dx_1) + ..., dx_k = dy_k w_k
 ///   gather_gradient     the rows of each slice of the table
 ///
-/// A layer's dw_k and dx_k run together. Gathers read the table in place, uncut. Only the sum over dx_k differs, by
-/// rounding.
+/// A layer's dw_k and dx_k are computed together. Gathers are not cut, because they read the table in place. Only the
+/// sum of the dx_k differs from the uncut result, by rounding.
 namespace poprun::passes::slices {
 namespace {
 
@@ -228,7 +228,7 @@ Status run(const CompileOptions& /*options*/, Job& job) {
   return {};
 }
 
-/// Slices of one marked operation, as found by going back from its output.
+/// The slices of one marked operation, found by tracing its output backwards.
 struct Found {
   std::vector<Piece> pieces;
   std::string wrong;  ///< What is wrong; empty if nothing is.
@@ -238,7 +238,7 @@ class Finder {
  public:
   Finder(const Graph& graph, Place place) : graph_(graph), writers_(graph, place) {}
 
-  /// Finds the slices that make `y` = x w^T + b, from the last to the first.
+  /// Finds the slices that make `y` = x w^T + b, beginning with the last.
   [[nodiscard]] Found layer(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
@@ -254,7 +254,7 @@ class Finder {
     return found;
   }
 
-  /// Finds the slices that make dx = dy w, a sum of products, from the last to the first.
+  /// Finds the slices that make dx = dy w, a sum of products, beginning with the last.
   [[nodiscard]] Found input_gradient(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);

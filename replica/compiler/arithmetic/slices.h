@@ -6,11 +6,12 @@
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 
-/// Shared by the passes "serialisation", "slices" and "accumulation".
+/// Declarations that the passes "serialisation", "slices" and "accumulation" share.
 namespace poprun {
 
-/// Attribute of operations that are to be cut: the number of slices, > 1. The pass "serialisation" sets it, gradients
-/// inherit it, and the pass "slices" removes it. After that, the attribute marks a `concat` of a gradient's slices.
+/// The attribute of an operation that is to be cut. Its value is the number of slices, which is greater than 1. The
+/// pass "serialisation" sets the attribute, gradients inherit it, and the pass "slices" removes it. After that pass,
+/// the attribute marks a `concat` of a gradient's slices.
 inline constexpr const char* kSlices = "slices";
 
 inline bool is_serialised(const CompileOptions& options) {

@@ -84,7 +84,7 @@ TensorId add_state(Builder& builder, TensorId parameter, const std::string& name
   return builder.variable(builder.graph().free_name(whole), builder.type(parameter), Role::kOptimizerState, {});
 }
 
-/// Sets up a copy with the parameter's initial value.
+/// Sets up a master copy of the parameter, which has the same initial value.
 TensorId add_master(Builder& builder, TensorId parameter) {
   const TensorId master = add_state(builder, parameter, "master");
   Graph& graph = builder.graph();
@@ -92,7 +92,7 @@ TensorId add_master(Builder& builder, TensorId parameter) {
   return master;
 }
 
-/// Appends the operators of one parameter's update, with operands as ops/optimizers/ defines them.
+/// Appends the operators of one parameter's update, with the operands that ops/optimizers/ defines.
 void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, const ParameterGradient& pair,
               TensorId weights, const std::vector<TensorId>& states, const StepScalars& scalars) {
   const auto join = [](std::vector<TensorId> all, const std::vector<TensorId>& more) {
@@ -133,7 +133,8 @@ void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& 
   }
 }
 
-/// Returns one sum per parameter; parameters that share a gradient share its sum.
+/// Appends the gradients' sums of squares, and returns one per parameter. Parameters that share a gradient share its
+/// sum.
 std::vector<TensorId> add_sums_of_squares(Builder& builder, const std::vector<ParameterGradient>& gradients) {
   std::map<TensorId, TensorId> by_gradient;
   std::vector<TensorId> sums;
@@ -149,7 +150,7 @@ std::vector<TensorId> add_sums_of_squares(Builder& builder, const std::vector<Pa
   return sums;
 }
 
-/// Appends the factor of all gradients, if clipping or the host's loss scale needs one, and sets scalars.factor.
+/// Appends a factor for all gradients, if clipping or the host's loss scale needs one, and sets scalars.factor.
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
   if (!scalars.loss_scale && options.clip_norm == 0) {
@@ -165,8 +166,9 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
 }
 
-/// Appends the update of every parameter, and sets up state. Errors: kUsage if the optimiser is unknown (lists those
-/// available), a hyper-parameter is missing or not the optimiser's, or `no_decay` matches none or all.
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage if the optimiser is unknown
+/// (the message lists those available), if a hyper-parameter is missing or does not belong to the optimiser, or if
+/// `no_decay` matches no parameter or all of them.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
@@ -204,7 +206,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// Checks that a step writes every parameter with a gradient once, after the exchange, and no other parameter.
+/// Checks that a step writes each parameter that has a gradient once, after the exchange, and no other parameter.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;

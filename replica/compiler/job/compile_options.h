@@ -26,21 +26,21 @@ struct StreamedTensor {
 
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
-  /// Number of counted layers in each stage; one entry may be -1: all remaining layers. Empty: see `split`.
+  /// Number of counted layers in each stage. One entry may be -1, for all remaining layers. If empty, `split` decides.
   std::vector<std::int64_t> layers_per_ipu = {};
-  /// Layers or tensors of the forward pass; each begins a new stage. If this is empty, too, the stages are balanced,
+  /// Layers or tensors of the forward pass that each begin a new stage. If this is empty too, the stages are balanced,
   /// with one per IPU.
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
 
   Schedule schedule = {};
 
-  /// If > 1, the number of stages, which are phases: each works on all micro-batches of a step before the next one
-  /// begins, whatever `schedule` is. The phases take turns on `phase_ipus` IPUs.
+  /// If greater than 1, the number of stages, all of which are phases: each works on all micro-batches of a step before
+  /// the next one begins, whatever `schedule` is. The phases take turns on `phase_ipus` IPUs.
   std::uint32_t phases = 1;
   std::uint32_t phase_ipus = 1;
 
-  std::optional<Recomputation> recomputation = {};  ///< Nothing: see default_recomputation.
+  std::optional<Recomputation> recomputation = {};  ///< If not set, see default_recomputation.
   std::string recomputation_checkpoints = {};       ///< Regex of tensors kept in any mode; empty: none.
   std::string recompute = {};                       ///< Regex of tensors recomputed in any mode.
   double recomputation_memory = 0.5;                ///< Goal of kStandard, as a fraction of an IPU's memory.
@@ -62,7 +62,7 @@ inline constexpr std::string_view kVectors = "vectors";
 
 struct OptimizerOptions {
   std::string name;
-  std::map<std::string, double> hyper_parameters = {};  ///< Values of all that the optimiser has.
+  std::map<std::string, double> hyper_parameters = {};  ///< The values of all that the optimiser has.
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are first multiplied by this.
   double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: no limit.
@@ -86,7 +86,7 @@ struct LocationOptions {
 
   std::int64_t off_chip_elements_min = 2;  ///< Smaller tensors stay on the chip.
 
-  /// Takes precedence for tensors whose names match; the last override that matches counts.
+  /// An override takes precedence for tensors whose names match it. If several match, the last one counts.
   struct Override {
     std::string tensors;  ///< Regex of tensor names (ECMAScript).
     Storage storage = Storage::kOnChip;
@@ -123,11 +123,11 @@ struct CompileOptions {
   std::int64_t gradient_accumulation = 1;  ///< Micro-batches per step.
   std::uint32_t compute_batches = 1;       ///< Compute batches in each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
-  bool float_accumulators = false;         ///< In half precision: accumulators are float32.
+  bool float_accumulators = false;         ///< In half precision, accumulators are float32.
   bool gradients_summed = false;           ///< Gradients are summed over the replicas; otherwise averaged.
-  bool weighted_by_labels = false;         ///< Weights each micro-batch's gradient by its number of labels,
-                                           ///< relative to a mean micro-batch (from the host).
-  bool reduces_every_micro_batch = false;  ///< Reduces gradients before they are accumulated.
+  bool weighted_by_labels = false;         ///< Each micro-batch's gradient is weighted by its number of labels,
+                                           ///< relative to the mean per micro-batch (from the host).
+  bool reduces_every_micro_batch = false;  ///< Gradients are reduced before they are accumulated.
   std::string frozen;                      ///< Parameters whose names match this (ECMAScript) are not trained.
   OptimizerOptions optimizer;              ///< The compiler sets `gradient_scale` and `master_weights`.
   PrecisionOptions precision;
@@ -135,23 +135,23 @@ struct CompileOptions {
   SerialisationOptions serialisation;
   LocationOptions locations;
   ShardingOptions sharding;
-  Bytes gradient_bucket;    ///< > 0: gradients are reduced in buckets during the backward pass.
-  double loss_scaling = 1;  ///< Factor of the loss; 0: the host sends it.
+  Bytes gradient_bucket;    ///< If > 0, gradients are reduced in buckets during the backward pass.
+  double loss_scaling = 1;  ///< Factor applied to the loss; 0: the host sends it.
   bool inference = false;   ///< No training, only evaluation that outputs predictions.
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< Batches per run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
   bool tile_layout = false;          ///< The Program lists the address of every byte of every tile.
-  bool layout_if_too_large = false;  ///< The Program lists them if it does not fit, for the report.
+  bool layout_if_too_large = false;  ///< The Program does so if it does not fit, for the report.
   bool in_place = false;             ///< Tensors alias each other if that keeps every value.
   Outlining outlining = Outlining::kOff;
-  bool fold_batch_norm = false;  ///< Folds batch norms, in inference, into the convolutions before them.
+  bool fold_batch_norm = false;  ///< In inference, batch norms are folded into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers while the host writes the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// Leaves out, with a note, an optional pass that cannot be proven to keep every value. Otherwise this is an error,
-  /// as tests require.
+  /// Whether an optional pass that cannot be proven to keep every value is left out, with a note. If not, such a pass
+  /// is an error, as tests require.
   bool leaves_out_unproven = false;
 
   /// Names of tensors in the model file; all other names avoid them.

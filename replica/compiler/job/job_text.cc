@@ -162,7 +162,7 @@ class Fields {
     return has(name) ? std::optional(tensor(name)) : std::nullopt;
   }
 
-  /// Finds `FUNCTION:REGION`.
+  /// Returns the place that is written as `FUNCTION:REGION`.
   Place place(const std::string& name) {
     const std::string place = text(name);
     for (std::size_t f = 0; f < graph_.functions.size(); ++f) {
@@ -210,7 +210,7 @@ class Fields {
   Status status_;
 };
 
-/// Adds the lines before the graph to a job that has its graph.
+/// Adds what the lines before the graph say to a job that has its graph.
 class JobReader {
  public:
   explicit JobReader(Job& job) : job_(job) {}
@@ -262,7 +262,7 @@ class JobReader {
     return {};
   }
 
-  /// Returns false if the word is not one of a training step.
+  /// Returns false if the word does not belong to a training step.
   bool read_of_training(std::string_view word, Fields& fields) {
     TrainingStep& step = *job_.training;
     if (word == "mean-labels") {
@@ -299,7 +299,7 @@ class JobReader {
   Job& job_;
 };
 
-/// Checks that the job has the stages of its operations and parts.
+/// Checks that the job has every stage that its operations and parts name.
 Status verify_stages(const Job& job) {
   const auto known = [&job](std::uint32_t stage) { return stage < job.ipu_of_stage.size(); };
   for (const Function& function : job.graph.functions) {

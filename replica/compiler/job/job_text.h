@@ -8,8 +8,8 @@
 
 namespace poprun {
 
-/// Prints everything in a job, as lines of a word and attributes, and then its graph (graph.h). A place is a function
-/// and the number of one of its regions:
+/// Prints everything in a job as lines, each with a word and its attributes, and then the job's graph (graph.h). A
+/// place is a function and the number of one of its regions:
 ///
 ///   stages ipus=[0,1]
 ///   reserved name="conv1.out"                a name of the model's file that no tensor has

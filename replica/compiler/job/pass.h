@@ -19,7 +19,7 @@
 /// Passes over a job's graph. Each is in a file of arithmetic/ or techniques/ with its verifier; passes.cc orders them.
 namespace poprun {
 
-/// A parameter, and the loss's gradient with respect to it or one use's contribution to that gradient.
+/// A parameter, and the gradient of the loss with respect to it, or the part of that gradient that is due to one use.
 struct ParameterGradient {
   TensorId parameter;
   TensorId gradient;
@@ -29,7 +29,7 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update, counted from 1, from the host; skipped steps do not count.
-  /// The loss's factor, from the host. It divides gradients; if one of them is not finite, nothing is updated.
+  /// Factor of the loss, from the host. Gradients are divided by it. If one of them is not finite, nothing is updated.
   std::optional<TensorId> loss_scale = {};
   /// Mean number of labels per micro-batch, from the host, by the name of the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
@@ -49,7 +49,7 @@ struct Balancing {
   /// By stage, how many micro-batches' activations it keeps at once: at most its stash's length; 1 if it recomputes.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Memory of one IPU.
-  /// By stage, whether the stage runs its forward part again; empty: none does. This takes a third of its layers'
+  /// By stage, whether the stage runs its forward part again; empty if none does. This takes a third of its layers'
   /// cycles, because the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
@@ -79,7 +79,7 @@ struct StagePart {
   std::uint32_t stage = 0;
   std::uint32_t ipu = 0;
   bool is_backward = false;
-  bool recomputes = false;  ///< Forward operations run again in this part.
+  bool recomputes = false;  ///< Whether forward operations run again in this part.
 };
 
 /// The functions that are parts of stages, by name.
@@ -119,15 +119,15 @@ struct Pass {
   /// Errors: kUsage if model, data and options do not fit together.
   Status (*run)(const CompileOptions&, Job&) = nullptr;
 
-  /// Proves what the pass promises from the job before and after it, without sharing code with `run`. Errors: kBug,
-  /// with the tensor and what does not hold for it.
+  /// Proves what the pass promises, by comparing the job before and after it, without sharing code with `run`. Errors:
+  /// kBug, with the tensor and what does not hold for it.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
   /// Whether a job without the pass has the same results and differs only in time and memory.
   bool is_optional = false;
 };
 
-/// Watches compilations. Each function may be empty.
+/// Functions that watch compilations. Each may be empty.
 struct CompileObserver {
   /// Called with the job after each pass, before the verifiers. An error rejects the pass, as a verifier's does.
   std::function<Status(std::string_view pass, const Job&)> after_pass = {};
@@ -144,10 +144,11 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from and go to the host one by one, never all on the chip: options may offload or shard them.
+/// Whether weights come from the host and return to it one by one, so that they are never all on the chip, because
+/// options may offload or shard them.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
-/// Finds the operations of a region that write a tensor. Valid as long as the region is unchanged.
+/// Finds the operations of a region that write a tensor. The result is valid as long as the region is unchanged.
 class Writers {
  public:
   Writers(const Graph& graph, Place place);
@@ -158,7 +159,7 @@ class Writers {
   std::vector<std::vector<const Operation*>> writers_;  ///< By tensor.
 };
 
-/// `pass {name}: '{tensor}' {what}` as a kBug error, for verifiers.
+/// Returns `pass {name}: '{tensor}' {what}` as a kBug error, for verifiers.
 tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor, std::string_view what);
 
 }  // namespace poprun

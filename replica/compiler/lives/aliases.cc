@@ -129,7 +129,7 @@ class AliasAnalysis {
     std::uint32_t output;
   };
 
-  /// Joins the blocks of the links' tensors into one, if that keeps every value.
+  /// Joins the blocks of the links' tensors into one if that keeps every value. Returns whether it did.
   bool join(const std::vector<Link>& links, const std::optional<Taking>& taking) {
     std::vector<Member> members = blocks_[block_of_[links[0].from]];
     for (const Link& link : links) {
@@ -172,7 +172,7 @@ class AliasAnalysis {
            !liveness_.lives[b].spans.empty();
   }
 
-  /// Whether a tensor and `others`, where they overlap, never overwrite each other's live values.
+  /// Whether a tensor and those of `others` that overlap it never overwrite each other's live values.
   [[nodiscard]] bool fits(const Member& member, const std::vector<Member>& others,
                           const std::optional<Taking>& taking) const {
     return std::ranges::all_of(others, [&](const Member& other) {
@@ -220,7 +220,7 @@ class AliasAnalysis {
 
   const Graph& graph_;
   const Liveness& liveness_;
-  std::vector<std::vector<std::uint32_t>> writes_;  ///< By tensor: steps that write its bytes.
+  std::vector<std::vector<std::uint32_t>> writes_;  ///< By tensor, the steps that write its bytes.
   std::vector<std::vector<Member>> blocks_;
   std::vector<std::uint32_t> block_of_;  ///< By tensor.
 };

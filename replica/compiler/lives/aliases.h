@@ -32,11 +32,11 @@ using Aliases = std::vector<std::optional<Alias>>;
 /// Operations are taken in order, and each may alias if every value is kept: when a step writes a tensor's bytes, no
 /// other tensor of its block that shares one of these bytes may be live at that step, except for the input whose bytes
 /// are taken. Every later reader keeps a tensor alive: a stash, a clone, an exchange, a host stream, another function
-/// that the host runs. At each step a block claims the bytes of its live tensors, so never more than they would claim
-/// separately. Each block is on one IPU.
+/// that the host runs. At each step, a block claims only the bytes of its live tensors, so it never claims more than
+/// they would separately. Each block is on one IPU.
 ///
-/// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins; blocks
-/// are as long as chains of such operations. Requires: `liveness` belongs to `graph`.
+/// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins. A block
+/// is as large as a chain of such operations is long. Requires: `liveness` belongs to `graph`.
 Aliases find_aliases(const Graph& graph, const Liveness& liveness);
 
 /// Whether an operation has nothing to do, because its results alias its operands.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kRounds = 3;
 constexpr std::size_t kNone = ~std::size_t{0};
 
-/// One executed operation; null stands for the end of a region's round.
+/// One executed operation or, if `operation` is null, the end of a region's round.
 struct Event {
   std::uint32_t step;
   const Operation* operation;
@@ -219,11 +219,11 @@ class Analysis {
   Trace trace_;
   Marks at_;                                        ///< Tensors that live at a step.
   Marks past_;                                      ///< Tensors that live on after a step.
-  std::vector<std::set<std::uint32_t>> died_;       ///< By step: tensors whose value ended there at least once.
-  std::vector<bool> carries_;                       ///< By tensor: whether a host function reads it first.
-  std::vector<LiveValue> values_;                   ///< By tensor: the current value.
-  std::vector<std::vector<std::uint32_t>> begins_;  ///< By event: tensors whose value begins.
-  std::vector<std::vector<std::uint32_t>> ends_;    ///< By event: tensors whose value ends.
+  std::vector<std::set<std::uint32_t>> died_;       ///< By step, tensors whose value ended there at least once.
+  std::vector<bool> carries_;                       ///< By tensor, whether a host function reads it first.
+  std::vector<LiveValue> values_;                   ///< By tensor, the current value.
+  std::vector<std::vector<std::uint32_t>> begins_;  ///< By event, tensors whose value begins.
+  std::vector<std::vector<std::uint32_t>> ends_;    ///< By event, tensors whose value ends.
 };
 
 }  // namespace

@@ -38,20 +38,21 @@ std::vector<Span> united(std::vector<Span> spans);
 
 struct Liveness {
   std::vector<Life> lives;  ///< By tensor.
-  /// By step: tensors, in ascending order, whose value ends there, wherever the step is called from.
+  /// By step, in ascending order, the tensors whose values end there, wherever the step is called from.
   std::vector<std::vector<std::uint32_t>> deaths;
   std::uint32_t step_count = 0;
 };
 
 /// Computes the live ranges of all tensors. A tensor is always live if it carries a value between functions that the
-/// host runs: the first operation that names it in one, or in a function called there, reads it. Otherwise it lives
-/// from each operation that writes it, without updating it, to the last operation that reads that value, in the order
-/// of execution through calls and rounds. A stash or remote buffer lives from its first entry to its last use.
+/// host runs, that is, if the first operation that names it in one of them, or in a function called there, reads it.
+/// Otherwise it lives from each operation that writes it, without updating it, to the last operation that reads that
+/// value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first entry to
+/// its last use.
 ///
-/// Two tensors that live at the same time share a step, wherever its function is called from. Cost: executed operations
-/// times tensors / 64; only three rounds of a region that repeats are followed, because later ones are the same.
-/// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one round after the round
-/// that wrote it.
+/// Two tensors that live at the same time share a step, wherever its function is called from. Cost: the number of
+/// executed operations times the number of tensors / 64. Only three rounds of a repeated region are followed, because
+/// later ones are the same. Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most
+/// one round after the round that wrote it.
 Liveness compute_liveness(const Graph& graph);
 
 }  // namespace poprun

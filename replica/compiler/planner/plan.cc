@@ -15,7 +15,7 @@ Range blocks_of_part(std::int64_t blocks, std::int64_t parts, std::int64_t index
   return {std::min(index * each, blocks), std::min((index + 1) * each, blocks)};
 }
 
-/// Returns the channels of a part in a step: the step's blocks are split into parts.
+/// Returns the channels of a part in a step. The blocks of the step are split into parts.
 Range channels(std::int64_t size, std::int64_t block, std::int64_t steps, std::int64_t step, std::int64_t parts,
                std::int64_t part) {
   const std::int64_t step_blocks = ceil_div(size, block) / steps;

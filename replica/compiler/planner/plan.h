@@ -59,8 +59,8 @@ struct Plan {
   [[nodiscard]] Cycles cycles() const { return cost.cycles.total(); }
   [[nodiscard]] Bytes temporary_bytes() const { return cost.bytes.total(); }
 
-  /// Counts the work that serial steps add, as in plan_cost.h: rearranging and slicing weights; for steps of inputs,
-  /// slicing these and adding to sums; for steps of outputs, writing into the full tensor.
+  /// Returns the number of kinds of work that serial steps add, as in plan_cost.h: rearranging and slicing weights; for
+  /// steps of inputs, slicing these and adding to sums; for steps of outputs, writing into the full tensor.
   [[nodiscard]] std::int64_t parts_of_loop() const {
     return splits.serial() == 1 ? 0 : 2 + (splits.serial_inputs > 1 ? 2 : 0) + (splits.serial_outputs > 1 ? 1 : 0);
   }
@@ -82,11 +82,12 @@ struct Plan {
 /// Compares all but the costs, which follow from the rest.
 bool operator==(const Plan& a, const Plan& b);
 
-/// Range of part `index` of `size` elements in `parts` parts of equally many blocks; the last part may be smaller.
+/// Returns the range of part `index` when `size` elements are divided into `parts` parts of equally many blocks. The
+/// last part may be smaller.
 Range part_range(std::int64_t size, std::int64_t block, std::int64_t parts, std::int64_t index);
 
 /// Formats a plan as `AMP 16x16, batch 4 x outputs 2 = 8 tiles, 12,345 cycles, 45,678 B temporary`, preceded by the
-/// view unless it is the plain one.
+/// view unless that is the plain one.
 std::string to_line(const Plan& plan);
 
 /// Formats the product, the plan, and its cycles and bytes by purpose, one per line.

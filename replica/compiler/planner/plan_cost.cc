@@ -73,7 +73,7 @@ int stages_for(std::int64_t depth) {
   return depth < 16 ? 1 : depth < 125 ? 2 : 3;
 }
 
-/// Cycles of one stage: each worker adds `depth` rows of its share of the outputs, 16 bytes at a time.
+/// Returns the cycles of one stage: each worker adds `depth` rows of its share of the outputs, 16 bytes at a time.
 std::int64_t stage_cycles(const Target& target, std::int64_t outputs, std::int64_t depth) {
   const std::int64_t loops = ceil_div(outputs, 16 / target.partial.count());
   return target.workers * (32 + ceil_div(loops, target.workers) * (3 * depth + 7));
@@ -137,7 +137,7 @@ Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
   return {cycles_of(viewed, vertex, target, load), bytes_of(vertex, target, load)};
 }
 
-/// Takes 5/4 of the time to load the bytes, plus their exchange (poplibs, lib/poplin/ConvPlan.cpp).
+/// A copy takes 5/4 of the time to load the bytes, plus their exchange (poplibs, lib/poplin/ConvPlan.cpp).
 Cycles copy_cycles(const Target& target, Bytes bytes) {
   return Cycles{ceil_div(bytes.count() * 5, 4 * target.load_bytes_per_cycle)} + exchange_cycles(target, bytes, false);
 }
@@ -153,7 +153,7 @@ Cycles slice_cycles(const Target& target, std::int64_t elements) {
   return Cycles{25 + target.workers * (63 + ceil_div(2 * share, target.vector_width))};
 }
 
-/// Takes two loads and a store per vector, as does any elementwise operation [I].
+/// Each vector takes two loads and a store, as in any elementwise operation [I].
 Cycles accumulate_cycles(const Target& target, std::int64_t sums) {
   const std::int64_t vectors = ceil_div(ceil_div(sums, target.workers) * target.partial.count(), 8);
   return Cycles{target.workers * (26 + 3 * vectors)};
@@ -161,7 +161,7 @@ Cycles accumulate_cycles(const Target& target, std::int64_t sums) {
 
 Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t depth) {
   Reduction total;
-  // Charged even without a reduction: the result is sent to the tiles of the output.
+  // This is charged even without a reduction, because the result is sent to the tiles of the output.
   total.exchange = exchange_cycles(target, target.partial * sums, false);
   if (depth == 1) {
     if (target.partial != target.element) {

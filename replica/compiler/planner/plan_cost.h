@@ -32,7 +32,7 @@ struct Load {
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// Bytes each tile rearranges at first, all tiles sharing: operands that the view copies; with serial steps, weights.
+  /// A tile's share of the bytes rearranged at first: operands that the view copies and, with serial steps, weights.
   Bytes copied_input;
   Bytes copied_weights;
   Bytes sliced_weights;
@@ -77,8 +77,8 @@ struct PlanBytes {
   Bytes partials;        ///< A step's partial sums.
   Bytes vertex;          ///< Extra bytes that the vertex needs.
   Bytes reduce;          ///< Partial sums received from other tiles.
-  Bytes copy;            ///< Operands that the view copies, before and after.
-  Bytes sliced_weights;  ///< Full weights that steps slice, before and after rearranging them.
+  Bytes copy;            ///< Operands that the view copies, before and after copying.
+  Bytes sliced_weights;  ///< Full weights that steps slice, before and after they are rearranged.
   Bytes sum;             ///< Sums of the steps of inputs so far.
 
   [[nodiscard]] Bytes total() const;
@@ -96,10 +96,10 @@ struct Cost {
 /// Computes the cost of a load. Both totals are monotonic in every number of the load.
 Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load);
 
-/// Returns the cycles to receive `bytes`. `shared`: both tiles of an exchange bus receive the same bytes.
+/// Returns the cycles to receive `bytes`. `shared` says whether both tiles of a bus receive the same bytes.
 Cycles exchange_cycles(const Target& target, Bytes bytes, bool shared);
 
-/// Cycles to add the partial sums of `sums` outputs per tile if each output has one on each of `depth` tiles.
+/// Cycles to add the partial sums of `sums` outputs per tile if each output has a partial sum on `depth` tiles.
 struct Reduction {
   Cycles exchange;
   Cycles compute;

@@ -47,8 +47,8 @@ std::vector<Way> ways_of(const std::vector<ViewedProduct>& views, const Target& 
   return ways;
 }
 
-/// Sorts ways by the vertex's time if one tile did everything. Good plans that are found early prune much of the
-/// search; the order does not change the result.
+/// Sorts ways by the time that the vertex would take if one tile did everything. Good plans that are found early prune
+/// much of the search. The order does not change the result.
 std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
   const auto cycles = [&target](const Way& way) {
     const Load load = load_of(*way.viewed, way.vertex, target, Splits{});
@@ -58,8 +58,8 @@ std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
   return ways;
 }
 
-/// Searches the splits of one view and vertex. Splits channels first, because they determine the weights, and at each
-/// level compares a lower bound of everything below with the frontier.
+/// Searches the splits of one view and vertex. It splits channels first, because they determine the weights. At each
+/// level, it compares a lower bound on everything below with the frontier.
 class SplitSearch {
  public:
   SplitSearch(const Way& way, const Target& target, Frontier& frontier)
@@ -159,7 +159,8 @@ class SplitSearch {
     }
   }
 
-  /// Lower bound on loads of plans that split `whole`, the load of `s`, into at most `left` parts, as if evenly.
+  /// Returns a lower bound on the loads of plans that split `whole`, the load of `s`, into at most `left` parts, as if
+  /// they did so evenly.
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;
@@ -167,7 +168,7 @@ class SplitSearch {
     const std::int64_t even = s.batch > 1 ? positions : ceil_div(whole.part.positions(), left);
     part.batch = 1;
     part.rows = 1;
-    // One row, shortened for a dilated input: see the vertices.
+    // One row, which is shortened for a dilated input as in vertex.cc.
     part.columns = ceil_div(even, product_.field[0].input_dilation);
     least.sums = even * part.outputs * part.groups;
     least.input_elements = ceil_div(whole.part.batch * inputs_read_, left * s.kernel) * part.inputs * part.groups;

@@ -48,8 +48,8 @@ class Frontier {
 /// only. Cost: milliseconds, by branch and bound over the splits.
 std::vector<Plan> find_plans(const Product& product, const Target& target);
 
-/// Returns the part counts up to `most` that split `size` into non-empty parts, equal except for a smaller last one,
-/// one count per part size: for 10, these are 1, 2, 3 (4, 4, 2), 4, 5 and 10.
+/// Returns the part counts up to `most` that split `size` into non-empty parts, which are equal except that the last
+/// may be smaller. There is one count for each part size: for 10, these are 1, 2, 3 (4, 4, 2), 4, 5 and 10.
 std::vector<std::int64_t> part_counts(std::int64_t size, std::int64_t most);
 
 }  // namespace poprun::planner

@@ -52,7 +52,7 @@ struct PlannerOptions {
 /// Whether every product has the defaults, so that no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// Where no more specific setting applies: the fraction of a tile's memory, in thousandths, and the partials' type.
+/// Return the general settings: the fraction of a tile's memory, in thousandths, and the type of partial sums.
 std::int64_t permille_everywhere(const PlannerOptions& options);
 Precision partials_everywhere(const PlannerOptions& options);
 
@@ -80,8 +80,8 @@ class ProductSettings {
 
   [[nodiscard]] ProductOptions of(const PlacedProduct& product) const;
 
-  /// Returns a note for each setting that applies to none of the job's products, one line each.
-  /// Errors: kUsage if a pattern matches no name; suggests the nearest.
+  /// Returns a note for each setting that applies to none of the job's products, one line each. Errors: kUsage if a
+  /// pattern matches no name; the message suggests the nearest name.
   [[nodiscard]] Result<std::vector<Note>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
   /// Returns one line for each IPU whose products have different proportions of memory, because identical products with
@@ -111,7 +111,7 @@ class ProductSettings {
   std::vector<Rule<Precision>> partials_;
 };
 
-/// Attributes of an operation's options (none for defaults), which its gradients and clones inherit.
+/// Attributes for an operation's options, which its gradients and clones inherit. A default value has no attribute.
 inline constexpr const char* kAvailableMemoryAttribute = "available_memory";
 inline constexpr const char* kPartialsAttribute = "partials";
 

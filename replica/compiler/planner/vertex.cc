@@ -9,15 +9,15 @@
 #include "replica/device/product.h"
 
 /// Cycles of the vertices, after poplibs, lib/poplin/ConvPlan.cpp. AMP (Accumulating Matrix Product) loads weights as
-/// blocks of input x output channels, and then streams the positions of the field through them. HMAC computes for each
-/// output a dot product along a run of input channels. SLIC computes grouped convolutions in half precision with very
-/// few channels per group, by windows of four kernel columns.
+/// blocks of input x output channels, and then streams the positions of the field through them. For each output, HMAC
+/// computes a dot product along a run of input channels. SLIC computes grouped convolutions in half precision with very
+/// few channels per group, in windows of four kernel columns.
 namespace poprun::planner {
 namespace {
 
 constexpr std::int64_t kMaxFilterHeight = 4;
 
-/// Returns how many kernel rows a block of weights takes at a time: several if it has few input channels.
+/// Returns how many kernel rows a block of weights takes at a time. It takes several if it has few input channels.
 std::int64_t filter_height(const Vertex& v, const Target& target) {
   return target.block_inputs / v.inputs;
 }
@@ -31,7 +31,7 @@ std::int64_t load_cycles(const Vertex& v, const Target& target) {
   return ceil_div(target.block_inputs * v.outputs * target.element.count(), target.load_bytes_per_cycle);
 }
 
-/// Cycles of the 1x1 vertex: a worker takes 38 + (n - 3) * 4 in half precision and 46 + (n - 3) * 8 in float.
+/// Cycles of the 1x1 vertex. A worker takes 38 + (n - 3) * 4 in half precision and 46 + (n - 3) * 8 in float.
 std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t n = std::max<std::int64_t>(ceil_div(part.positions(), target.workers), 3);
@@ -142,9 +142,9 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
   return Cycles{24 + ceil_div(sums * target.partial.count(), target.load_bytes_per_cycle)};
 }
 
-/// Uses all columns for float32, and all or eight for float16. Without groups, several kernel rows may fill a block
-/// with fewer input channels, if it holds all channels. Grouped convolutions pad their channels to a whole block;
-/// otherwise they would be faster than in Graphcore's table 2.1 [I].
+/// The vertices use all columns for float32, and all or eight for float16. Without groups, a block with fewer input
+/// channels may be filled with several kernel rows, if it still holds all channels of the product. Grouped convolutions
+/// pad their channels to a whole block; otherwise they would be faster than in Graphcore's table 2.1 [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {
@@ -171,7 +171,8 @@ Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& ta
                                                                   : spatial(vertex, product, target, part)};
 }
 
-/// Offers runs of up to 8 channels and runs that divide the channels evenly; with groups, all channels of a group [I].
+/// Offers a run of up to 8 channels, and runs that divide the channels evenly; with groups, only one of all channels
+/// [I].
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target*/) {
   const auto run = [](std::int64_t inputs) {
     return Vertex{.kind = VertexKind::kHmac, .groups = 1, .inputs = inputs, .outputs = 1};
@@ -189,7 +190,7 @@ std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target
   return found;
 }
 
-/// A worker takes 19 + positions * runs * (7 + output channels * (3 + run / vector width)).
+/// A worker takes 19 + positions * runs * (7 + output channels * (3 + run / vector width)) cycles.
 Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part) {
   // Only one output in `input_dilation` meets an element of a dilated input.
   const std::int64_t rows = ceil_div(part.rows, product.field[0].input_dilation);
@@ -221,7 +222,7 @@ std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic)
   return found;
 }
 
-/// Has the overheads of the nx1 AMP vertex [I], and 8 * min(vector width, channels) multiply-accumulates per cycle.
+/// SLIC has the overheads of the nx1 AMP vertex [I] and does 8 * min(vector width, channels) products per cycle.
 Cycles slic_cycles(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = (part.groups / v.groups) * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t macs = v.groups * v.inputs * v.outputs * kWindow;

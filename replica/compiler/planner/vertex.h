@@ -47,7 +47,7 @@ enum class VertexKind : std::uint8_t {
   kHmac,  ///< Dot products along the input channels, in the vector unit.
 };
 
-/// A kind with its block sizes: every tile's channels are multiples of these.
+/// A kind of vertex with its block sizes, of which every tile's channels are multiples.
 struct Vertex {
   VertexKind kind = VertexKind::kAmp;
   std::int64_t groups = 1;

@@ -7,8 +7,8 @@
 namespace poprun::planner {
 namespace {
 
-/// Swaps input and kernel. With output y' = output - 1 - y, element u of the former input meets element k of the former
-/// kernel if k * kernel_dilation = u * input_dilation - y * stride + padding.
+/// Returns the dimension with input and kernel swapped. With output y' = output - 1 - y, element u of the former input
+/// meets element k of the former kernel if k * kernel_dilation = u * input_dilation - y * stride + padding.
 FieldDimension swapped(const FieldDimension& d) {
   return {.input = d.kernel,
           .kernel = d.input,
@@ -60,7 +60,7 @@ bool is_pointwise(const FieldDimension& d) {
   return d.kernel == 1 && d.stride == 1 && d.input_dilation == 1 && d.padding == 0 && d.input == d.output;
 }
 
-/// Whether splitting the joined batch, rows and columns gives different parts from splitting each of them.
+/// Whether splitting the joined batch, rows and columns can give parts that splitting each of them cannot give.
 bool may_flatten(const Product& p) {
   const int longer = (p.batch > 1 ? 1 : 0) + (p.field[0].output > 1 ? 1 : 0) + (p.field[1].output > 1 ? 1 : 0);
   return is_pointwise(p.field[0]) && is_pointwise(p.field[1]) && longer > 1;

@@ -11,8 +11,8 @@
 /// Views: other products with the same sums; the planner may choose any of them (poplibs, lib/poplin/ConvPlan.cpp).
 ///
 ///   swap     Input and weights change places, and so do batch and output channels; the field is
-///            reversed. For matmuls, and for gradients of weights, whose kernel is larger than
-///            their field.
+///            reversed. This suits matmuls, and gradients of weights, whose kernel is larger
+///            than their field.
 ///   expand   im2col: kernel columns, or all of the kernel, become input channels in the order
 ///            [kernel element, channel], and the input is copied once for each element.
 ///   combine  Groups with 1 or 2 input channels are joined, and their weights become the blocks on
@@ -59,7 +59,7 @@ struct View {
   friend auto operator<=>(const View&, const View&) = default;
 };
 
-/// Formats a view, such as `swap, expand kernel`; the plain one as `as given`.
+/// Formats a view, such as `swap, expand kernel`; the plain view is `as given`.
 std::string to_text(const View& view);
 
 struct ViewedProduct {
@@ -70,7 +70,7 @@ struct ViewedProduct {
   std::int64_t copied_weights = 0;
 };
 
-/// Lists all views in a fixed order, the plain one first. `block_inputs`: input channels of a full block.
+/// Lists all views in a fixed order, the plain one first. A full block has `block_inputs` input channels.
 std::vector<ViewedProduct> views_of(const Product& product, std::int64_t block_inputs);
 
 }  // namespace poprun::planner

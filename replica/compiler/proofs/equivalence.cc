@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
-/// Covers every ramp and stash of a pipeline of 8 stages.
+/// The most micro-batches of the run that explains a difference. They cover all ramps and stashes of 8 pipeline stages.
 constexpr std::int64_t kExplainedMicroBatches = 48;
 
 struct Difference {
@@ -85,8 +85,8 @@ class Comparison {
     return holders;
   }
 
-  /// Checks that each value that a function found in the rewritten job is one that a tensor of the plain job held, the
-  /// same tensor as when the function ran before.
+  /// Checks that each value that a function found in the rewritten job was held by a tensor of the plain job, and by
+  /// the same tensor as when the function ran before.
   std::optional<Difference> carried(std::uint32_t f, const std::string& where, const Holders& holders) {
     for (const auto& [slot, value] : rewritten_run_.carried()) {
       std::set<std::uint32_t> same;
@@ -174,7 +174,7 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// Reduces a function's rounds in both graphs to a few if each has them in one region: a fault shows in every round.
+/// Reduces a function's rounds to a few in both graphs, if each has them in one region. A fault shows in every round.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {
@@ -202,7 +202,7 @@ bool is_short(const FlatGraph& graph) {
   });
 }
 
-/// Describes a difference, by a second run of fewer micro-batches that records everything.
+/// Explains a difference by means of a second run, which has fewer micro-batches and records everything.
 Status explain(FlatGraph plain, FlatGraph rewritten, const Difference& found) {
   for (FlatFunction& function : plain.functions) {
     const auto same = std::ranges::find(rewritten.functions, function.name, &FlatFunction::name);

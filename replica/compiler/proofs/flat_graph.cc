@@ -38,7 +38,8 @@ void add_type(NumberBuilder& builder, const TensorType& type) {
   }
 }
 
-/// Whether an attribute does not affect a tensor's values: it describes other tensors, or how replicas divide shards.
+/// Whether an attribute does not affect a tensor's values, because it describes other tensors or how replicas divide
+/// shards.
 bool is_about_others(Effect effect, const std::string& attribute) {
   return (effect == Effect::kReduces && attribute == "background") ||
          (effect == Effect::kStreamsIn && attribute == "fields") ||
@@ -68,7 +69,7 @@ std::size_t salts_needed(const Operation& operation) {
   return needed;
 }
 
-/// Hashes everything but the inputs. Requires: `salts` has at least salts_needed(operation).
+/// Hashes an operation without its inputs. Requires: `salts` has at least salts_needed(operation) elements.
 Number what_is(const Graph& graph, const Operation& operation, Effect effect, const std::vector<std::string>& salts) {
   NumberBuilder builder;
   builder.add(name_of(operation, effect));

@@ -13,14 +13,14 @@ namespace poprun {
 
 enum class Effect : std::uint8_t {
   kComputes,    ///< Its outputs are new values, computed from its inputs.
-  kReduces,     ///< Each output is a new value, computed from the input at its position.
+  kReduces,     ///< Each output is a new value, computed from the input at the same position.
   kStreamsIn,   ///< Its outputs come from the host.
   kStreamsOut,  ///< The host reads its inputs.
-  kMoves,       ///< Each output is the input at its position.
+  kMoves,       ///< Each output is the input at the same position.
   kStashes,
   kScatters,  ///< Its outputs are shards of what kReduces would make.
-  kShards,    ///< Each output is the shard of the input at its position.
-  kGathers,   ///< Each output is the full tensor of the input at its position.
+  kShards,    ///< Each output is the shard of the input at the same position.
+  kGathers,   ///< Each output is the full tensor of the input at the same position.
   kRestores,
   kCalls,
 };
@@ -29,12 +29,13 @@ struct FlatOperation {
   Effect effect = Effect::kComputes;
   bool reads_moment = false;  ///< Equal inputs give different values in different micro-batches.
   bool in_place = false;      ///< At least one output is also an input.
-  /// Number of leading inputs and outputs that are sharded when the operation works on shards (Operator::on_shards).
+  /// Numbers of leading inputs and outputs that are cut if the operation works on shards (Operator::on_shards).
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;
-  /// Hash of kind, attributes and output types, not inputs. For an all-reduce or a stream: what all its tensors share.
+  /// Hash of the kind, attributes and output types, but not the inputs. For an all-reduce or a stream, it covers only
+  /// what all tensors share.
   Number what;
-  std::uint32_t inputs = 0;  ///< Begin of the inputs in FlatGraph::ids; the outputs follow.
+  std::uint32_t inputs = 0;  ///< Index of the first input in FlatGraph::ids; the outputs follow the inputs.
   std::uint32_t input_count = 0;
   std::uint32_t output_count = 0;
   std::uint32_t function = 0;    ///< The function that contains it.
@@ -42,12 +43,12 @@ struct FlatOperation {
   std::int64_t micro_batch = 0;  ///< In calls: added to the micro-batch index of the caller.
   std::int64_t entry = 0;        ///< In calls: added to the callee's entries of remote buffers.
   std::uint32_t group = 0;       ///< In exchanges of shards: number of replicas that share a tensor; 0: all.
-  std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries; otherwise 0.
+  std::uint32_t entries = 0;     ///< In moves of entries: index of the first one in FlatGraph::entries; otherwise 0.
   std::uint32_t call = 0;        ///< In calls: position among the calls of its callee.
-  /// If the operation's random numbers depend on its call's salts: begin in FlatGraph::salted, which has its `what` for
-  /// each call. Otherwise kNotSalted.
+  /// If the operation's random numbers depend on its call's salts, the index in FlatGraph::salted of its `what` for the
+  /// first call; those for the other calls follow. Otherwise kNotSalted.
   std::uint32_t salted = ~std::uint32_t{0};
-  std::uint32_t parts = 0;  ///< In streams from the host: begin in FlatGraph::parts.
+  std::uint32_t parts = 0;  ///< In streams from the host: index of the first part in FlatGraph::parts.
   const Operation* source = nullptr;
 };
 
@@ -63,7 +64,7 @@ struct FlatFunction {
   std::vector<FlatRegion> regions;
 };
 
-/// The entries of a stash or remote buffer. Values are kept in slots: first one per tensor, then one per entry.
+/// The entries of a stash or remote buffer. Values are kept in slots: one per tensor, followed by one per entry.
 struct FlatStash {
   std::uint32_t tensor = 0;
   std::uint32_t begin = 0;  ///< Slot of entry 0.
@@ -103,8 +104,8 @@ struct FlatGraph {
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 };
 
-/// Requires: `verify_operations` holds; the graph outlives the result. Errors: kBug if a call names an unknown
-/// function, or does not provide the salts that its callee's operations need.
+/// Requires: `verify_operations` holds for the graph, which must outlive the result. Errors: kBug if a call names an
+/// unknown function, or does not provide the salts that its callee's operations need.
 Result<FlatGraph> flatten(const Graph& graph);
 
 }  // namespace poprun

@@ -19,7 +19,7 @@ bool same_instant(const Evaluation& a, const Evaluation& b) {
   return a.now.counts == b.now.counts && a.now.index == b.now.index;
 }
 
-/// Returns the earliest evaluation whose operands are all values of the plain job: one upstream of `last`, or `last`.
+/// Returns, of `last` and all evaluations upstream of it, the earliest whose operands are all values of the plain job.
 const Evaluation* first_wrong(const History& plain, const History& rewritten, std::uint32_t last) {
   std::vector<char> seen(rewritten.evaluations().size() + 1);
   std::vector<std::uint32_t> open{last};
@@ -43,7 +43,7 @@ const Evaluation* first_wrong(const History& plain, const History& rewritten, st
   return first == 0 ? nullptr : &rewritten.at(first);
 }
 
-/// Returns the plain job's evaluation that has the most in common with this one, among those that `fits` accepts.
+/// Returns the plain job's evaluation that, among those that `fits` accepts, has the most in common with `is`.
 template <typename Fits>
 const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is, Fits fits) {
   const auto name = [](const History& history, const Evaluation& evaluation) {

@@ -52,8 +52,8 @@ class History {
   std::map<Key, Holder> holders_;
 };
 
-/// Says in one line why `got` in `rewritten` differs from `wanted` in `plain`: names the first upstream operation that
-/// turns values of the plain job into one that the plain job does not have, and says what is wrong with it.
+/// Says in one line why `got` in `rewritten` differs from `wanted` in `plain`. Names the first upstream operation that
+/// turns values of the plain job into one that the plain job does not have, and says what is wrong with that operation.
 std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten, const Value& got);
 
 /// Describes one execution, such as "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1".

@@ -8,7 +8,7 @@
 
 namespace poprun {
 
-/// Maps the bytes of a memory to their holders, as runs of bytes with the same holders.
+/// A map from the bytes of a memory to their holders, stored as runs of bytes that have the same holders.
 class Holders {
  public:
   void add(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
@@ -35,7 +35,7 @@ class Holders {
     }
   }
 
-  /// Returns the holders of at least one of these bytes, in ascending order.
+  /// Returns, in ascending order, the holders that hold at least one of these bytes.
   [[nodiscard]] std::vector<std::uint32_t> in(std::uint64_t begin, std::uint64_t end) const {
     std::vector<std::uint32_t> found;
     auto run = runs_.upper_bound(begin);
@@ -56,7 +56,7 @@ class Holders {
     std::vector<std::uint32_t> holders = {};
   };
 
-  /// Splits the run that contains an address, so that it ends there.
+  /// Splits the run that contains the address `at` in two, so that a run begins there.
   void cut(std::uint64_t at) {
     auto run = runs_.lower_bound(at);
     if (run == runs_.begin() || (--run)->second.end <= at) {

@@ -157,7 +157,7 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
   digest_.add(static_cast<std::uint64_t>(value.form)).add(std::uint64_t{value.group});
 }
 
-/// Says what is wrong if sharded operands are not shards of one shape, in one replica group; empty if nothing is.
+/// Returns what is wrong if sharded operands are not shards of one shape in one replica group, or else an empty string.
 std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint32_t group) const {
   const std::vector<Tensor>& tensors = graph_.graph->tensors();
   const std::optional<TensorType>* whole = nullptr;
@@ -192,7 +192,7 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
   return {};
 }
 
-/// Returns the form of the operation's unsharded results; nothing if it cannot read its inputs.
+/// Returns the form of the operation's unsharded results, or nothing if it cannot read its inputs.
 std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation, const Instant& now) {
   Parts parts;
   std::string wrong;
@@ -279,8 +279,8 @@ bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
   return true;
 }
 
-/// Starts or extends a chain. Returns false if the updated tensor already depends on the micro-batch, so that the
-/// result is an ordinary value.
+/// Starts or extends a chain. Returns false if the updated tensor already depends on the micro-batch; the result is
+/// then an ordinary value.
 bool Interpreter::update(const FlatOperation& operation, const Parts& parts, const Instant& now) {
   const auto outputs = graph_.outputs(operation);
   const Term by = term(operation, now, true);

@@ -15,7 +15,8 @@ namespace poprun {
 
 class History;
 
-/// `count` consecutive records that the host read from one stream, equal but for micro-batch indices, from `index` on.
+/// `count` consecutive records that the host read from one stream. They are equal but for micro-batch indices, which
+/// begin at `index`.
 struct Sent {
   Number what;
   std::int64_t index = 0;
@@ -27,22 +28,22 @@ struct Sent {
   }
 };
 
-/// Follows a graph's operations as the engine runs them and numbers every value.
+/// An interpreter that follows a graph's operations as the engine runs them and numbers every value.
 ///
-/// An operation's micro-batch index is the sum over the calls around it. In a graph without calls, such as a job's
-/// graph before the pass "pipeline", it is the round of the region.
+/// An operation's micro-batch index is the sum of those of the calls around it. In a graph without calls, such as a
+/// job's graph before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
-/// the last one: every tensor and every stash entry holds its value from the round before, shifted by one micro-batch,
-/// and both rounds made the same values, each seen from its own micro-batch. What an operation computes depends only on
-/// how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
+/// the last one. This is so if every tensor and every stash entry holds its value from the round before, shifted by one
+/// micro-batch, and if both rounds made the same values, each seen from its own micro-batch. What an operation computes
+/// depends only on how many micro-batches its operands lag behind, so by induction all further rounds are shifts of it.
 class Interpreter {
  public:
-  /// Records every evaluation in `history`, if given, and then skips no round.
+  /// If `history` is given, the interpreter records every evaluation in it and skips no round.
   explicit Interpreter(const FlatGraph& graph, History* history = nullptr);
 
-  /// Runs a function as the host does. With `counts`, numbers values relative to their micro-batches.
-  /// Errors: kBug if an operation reads a tensor that nothing has written.
+  /// Runs a function as the host does. If `counts`, numbers values relative to their micro-batches. Errors: kBug if an
+  /// operation reads a tensor that nothing has written.
   Status run(std::uint32_t function, bool counts);
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
@@ -62,10 +63,9 @@ class Interpreter {
   struct Round {
     std::vector<Value> begin;  ///< The slots before the round.
     Number digest;             ///< Digest of the values made in the round, relative to its micro-batch.
-    bool sends_twice = false;  ///< Whether it sent more than one record to one stream.
+    bool sends_twice = false;  ///< Whether the round sent more than one record to one stream.
   };
 
-  /// The result of an operation: a number as seen from `shift`.
   /// The result of an operation: a number as seen from `shift`.
   struct Term {
     Number number;
@@ -84,7 +84,7 @@ class Interpreter {
   bool reshape(const FlatOperation& operation, Form from, Form to, const Instant& now);
   [[nodiscard]] std::string wrong_shards(const FlatOperation& operation, std::uint32_t group) const;
   std::optional<Parts> form_of_parts(const FlatOperation& operation, const Instant& now);
-  /// Returns the form of a result: `part` if it is not a shard.
+  /// Returns the form of a result, which is `part` unless the result is a shard.
   [[nodiscard]] Form form_of(std::uint32_t tensor, Form part) const {
     return graph_.graph->tensors()[tensor].shard_of ? Form::kShard : part;
   }
@@ -101,7 +101,7 @@ class Interpreter {
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// If every slot holds its value from before the last round, advanced, skips `rounds` rounds and returns true.
+  /// Skips `rounds` rounds and returns true if every slot holds its value from before the last round, advanced.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);
@@ -117,7 +117,7 @@ class Interpreter {
   struct StashUse {
     bool used = false;
     bool written = false;
-    bool several = false;     ///< Uses more than one entry.
+    bool several = false;     ///< The round uses more than one entry.
     bool goes_on = false;     ///< Later rounds use the following entries, up to the last.
     std::uint32_t entry = 0;  ///< The last entry used.
   };

@@ -18,8 +18,8 @@ std::uint32_t Interpreter::slot_before(std::uint32_t slot) const {
   return slot == stash.begin ? slot + stash.length - 1 : slot - 1;
 }
 
-/// Checks that this round and the `rounds` after it use one entry each, in order, as the micro-batches of a phase do,
-/// and that the entries that later rounds read hold this round's value, advanced.
+/// Whether this round and the `rounds` rounds after it use one entry of a stash each, in order, as the micro-batches of
+/// a phase do, and whether the entries that later rounds read hold this round's value, advanced.
 bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   const StashUse& use = used_[stash];
   const FlatStash& entries = graph_.stashes[stash];
@@ -41,7 +41,7 @@ bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   return true;
 }
 
-/// Applies to a stash what the next `rounds` rounds do with it. Requires: `goes_on`.
+/// Applies to a stash what the next `rounds` rounds do with it. Requires: `goes_on` returned true.
 void Interpreter::go_on(std::uint32_t stash, std::int64_t rounds) {
   const std::uint32_t now = graph_.stashes[stash].begin + used_[stash].entry;
   const Value value = slots_[now];

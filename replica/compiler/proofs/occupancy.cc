@@ -42,9 +42,9 @@ class Occupancy {
   }
 
  private:
-  /// How a tensor lost its bytes: another tensor took them, or a step released it (then `taker` is the tensor itself).
+  /// How a tensor lost its bytes: another tensor took them, or a step released them (then `taker` is the tensor).
   struct Loss {
-    const proto::Step* step = nullptr;  ///< Null if it never held bytes, or lost them when a function ended.
+    const proto::Step* step = nullptr;  ///< Null if the tensor never held bytes, or lost them when a function ended.
     std::uint32_t taker = 0;
   };
 
@@ -77,7 +77,7 @@ class Occupancy {
     bool writes = false;
   };
 
-  /// `first` is added to the copy's entry numbers in the running function.
+  /// Returns the entries that a copy names. `first` is added to their numbers in the running function.
   static std::vector<Entry> entries_of(const proto::Step& step, std::uint64_t first) {
     std::vector<Entry> entries;
     const proto::Copy& copy = step.copy();
@@ -221,7 +221,7 @@ class Occupancy {
     return holders_[memory_of(program_, tensor(id))].in(place.offset(), place.offset() + tensor(id).bytes());
   }
 
-  /// Drops every tensor that holds a released byte: the engine poisons these bytes.
+  /// Drops every tensor that holds a released byte, because the engine poisons these bytes.
   void release(const proto::Step& step, std::uint32_t id) {
     for (const std::uint32_t holder : holders_in(id)) {
       drop(holder, {&step, holder});
@@ -242,7 +242,7 @@ class Occupancy {
   const std::map<std::string, std::vector<NamedStep>>& functions_;
   std::vector<Holders> holders_;            ///< By memory.
   std::vector<char> held_;                  ///< By tensor.
-  std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, and entry: whether it was written.
+  std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, then by entry: whether it has been written.
   std::vector<Loss> lost_;                  ///< By tensor: its most recent loss.
   std::size_t longest_ = 1;                 ///< Entries of the longest stash.
 };

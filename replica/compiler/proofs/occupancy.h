@@ -5,28 +5,28 @@
 
 namespace poprun {
 
-/// Proves that a Program's memory plan keeps every value until its last reader has run, by running it on a map of which
-/// tensors own which bytes. Uses only steps, calls and addresses, nothing from liveness or placement.
+/// Proves that a Program's memory plan keeps every value until its last reader has run. It runs the Program on a map of
+/// which tensors own which bytes, and uses only steps, calls and addresses, nothing from liveness or placement.
 ///
 ///   - A step that writes a tensor takes its bytes; every other tensor that held any of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
 ///     then on, its inputs and outputs hold the bytes together.
 ///   - Otherwise an operator's output may share a byte with an input only if the operator may take
 ///     that input's bytes (Operator::in_place), and never with another output.
-///   - A step that reads or updates a tensor must find it as it was written; for a stash, only
-///     the entry that the step reads.
+///   - A step that reads or updates a tensor must find it as it was written. Of a stash, only the
+///     entry that the step reads counts.
 ///   - A step poisons the bytes that it releases: every tensor that held any of them is lost.
 ///   - Between two functions that the host runs, only tensors that are always live survive.
 ///   - A step uses tensors only within their planned live ranges, and on IPUs of the replica. A
-///     step that computes or reduces uses tensors of one IPU. The highest byte that any step uses on an
-///     IPU is at the planned peak.
+///     step that computes or reduces uses tensors of one IPU. On each IPU, the highest byte that any
+///     step uses is at the planned peak.
 ///
-/// Runs every function that the host runs, in the Program's order, then all but "load" again. Ends a repeat after as
-/// many consecutive rounds without a change to the map as the longest stash has entries: every entry has then had its
-/// turn.
+/// Runs every function that the host runs, in the Program's order, and then all of them but "load" again. A repeat ends
+/// as soon as the map has not changed for as many consecutive rounds as the longest stash has entries, because every
+/// entry has then had its turn.
 ///
-/// Errors: kBug with the step, the tensor, and what took its bytes.
-/// Cost: about 100 ns per tensor that a step uses, for those rounds; independent of a repeat's count.
+/// Errors: kBug; the message names the step, the tensor, and what took its bytes. Cost: about 100 ns per tensor that a
+/// step uses in each of those rounds, whatever a repeat's count.
 Status verify_memory(const Program& program);
 
 }  // namespace poprun

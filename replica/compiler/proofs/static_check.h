@@ -21,19 +21,19 @@ struct NamedStep {
   const proto::Step* step = nullptr;
   StepTensors tensors = {};
   std::vector<NamedStep> inner = {};  ///< A repeat's steps.
-  bool is_view = false;               ///< Whether it is a view, which writes nothing.
+  bool is_view = false;               ///< Whether the step is a view, which writes nothing.
 };
 
 std::vector<NamedStep> name_tensors(const Program& program,
                                     const google::protobuf::RepeatedPtrField<proto::Step>& steps);
 
-/// Checks what must hold at every step: its tensors are live, on one IPU if required, and share bytes only if taken in
-/// place.
+/// A check of what must hold at every step: its tensors are live, are on one IPU if required, and share bytes only if
+/// the step takes those bytes in place.
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program) : program_(program), highest_(memory_count(program)) {}
 
-  /// Errors: kBug with the step and the tensor.
+  /// Checks these steps. Errors: kBug; the message names the step and the tensor.
   Status steps(const std::vector<NamedStep>& all);
   /// Checks that the steps seen so far reach exactly the planned peaks. Errors: kBug.
   [[nodiscard]] Status peaks() const;

@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// A value's number, zero for no value. Equal computations have equal numbers; others collide with probability 2^-128.
+/// A value's number, or zero for none. Equal computations have equal numbers; others collide with probability 2^-127.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -20,8 +20,8 @@ struct Number {
   friend auto operator<=>(const Number&, const Number&) = default;
 };
 
-/// Hashes everything that is added, in order. Cost: about 3 ns per word. Keeps two chains of 64 bits; each step is a
-/// bijection of the word added, by MurmurHash3's finaliser (Austin Appleby, public domain).
+/// A hash of everything that is added, in order. It consists of two chains of 64 bits. Each step is a bijection of the
+/// word added, by MurmurHash3's finaliser (Austin Appleby, public domain). Cost: about 3 ns per word.
 class NumberBuilder {
  public:
   explicit NumberBuilder(Number begin = {})
@@ -82,8 +82,8 @@ enum class Form : std::uint8_t {
 
 /// The content of a tensor. Two values are equal if they have the same number, shift, form and group.
 ///
-/// A value that depends on micro-batches is numbered relative to the last of them, its shift: the same computation one
-/// micro-batch later has the same number, and a shift that is one higher.
+/// A value that depends on micro-batches is numbered relative to the last of them, which is its shift. The same
+/// computation one micro-batch later has the same number and a shift that is higher by one.
 ///
 ///   micro-batch            3                4
 ///   x = stream_in()        (a, 3)           (a, 4)
@@ -92,17 +92,18 @@ enum class Form : std::uint8_t {
 ///                          updated by u     updated by u
 ///                          4 times          5 times
 ///
-/// A tensor updated in place holds a chain: a start and a number of updates, each the same but one micro-batch later.
+/// A tensor that is updated in place holds a chain: a start and a number of updates. Each update is the same as the one
+/// before, but one micro-batch later.
 struct Value {
   Number number;
   std::int64_t shift = kFixed;
 
   Number start;
   Number update;
-  std::int64_t length = 0;  ///< Number of updates; 0 if it is not a chain.
-  std::uint32_t place = 0;  ///< Which output of the updates it is.
+  std::int64_t length = 0;  ///< Number of updates; 0 if the value is not a chain.
+  std::uint32_t place = 0;  ///< Which output of the updates the value is.
   Form form = Form::kWhole;
-  std::uint32_t group = 0;       ///< Number of replicas that share it; 0 for all, and for a full value.
+  std::uint32_t group = 0;       ///< Number of replicas that share the value; 0 for all of them, and for a full value.
   std::uint32_t evaluation = 0;  ///< The evaluation in a History that made it.
 
   [[nodiscard]] bool exists() const { return number.exists(); }
@@ -121,7 +122,7 @@ struct Advance {
   std::int64_t length = 0;
 };
 
-/// Returns nothing if the new value is not the old one, shifted.
+/// Returns how a value has changed, or nothing if the new value is not the old one, shifted.
 inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
   if (!before.exists() || !now.exists()) {
     return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;
@@ -147,7 +148,7 @@ inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   return value;
 }
 
-/// Adds a value as seen from micro-batch `from`: the same number at the same distance adds the same.
+/// Adds a value as seen from micro-batch `from`. Values with the same number at the same distance add the same.
 inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
   builder.add(value.number);
   builder.add(value.shift == kFixed ? kFixed : from - value.shift);

@@ -125,7 +125,7 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   return count;
 }
 
-/// Checks that the reductions are the same and end before the step does, and that nothing uses a tensor during its own.
+/// Checks that reductions are as before and end before the step does, and that nothing uses a tensor being reduced.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {

@@ -92,7 +92,7 @@ class Layouts {
                           std::clamp<std::int64_t>(tiles, 1, device_.tiles));
   }
 
-  /// Gives an operation's tensors the mapping of corresponding tensors, if it can. Returns whether it mapped any.
+  /// Gives tensors of an operation the mapping of the tensors that correspond to them. Returns whether it mapped any.
   bool follow(const Operation& operation) {
     if (Stash::is(operation) || Restore::is(operation)) {
       return follow_stash(operation);
@@ -115,7 +115,7 @@ class Layouts {
     return moved;
   }
 
-  /// Maps a stash as its entries, one after the other, or an entry as in its stash.
+  /// Maps a stash as a sequence of its entries, or an entry as its stash does.
   bool follow_stash(const Operation& operation) {
     const bool stores = Stash::is(operation);
     const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];
@@ -167,7 +167,7 @@ class Layouts {
   const ProductPlans& plans_;
   const Device& device_;
   std::vector<std::optional<Mapping>> mappings_;
-  /// Tensors by block, offset, size and width of an element: tensors with the same key have the same mapping.
+  /// Tensors by block, offset, size, and width of an element. Tensors with the same key have the same mapping.
   std::map<std::tuple<std::uint32_t, Bytes, Bytes, std::int64_t>, std::vector<TensorId>> same_bytes_;
 };
 

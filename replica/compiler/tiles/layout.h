@@ -19,9 +19,9 @@
 ///   aliases       tensors that share all their bytes have the same mapping
 ///   neighbours    the result of a copy, a stash or an elementwise operation has the mapping of its
 ///                 operand, or the other way round
-///   parameters    linearly and evenly over the tiles, with at least kLinearBytesMin on each; each
+///   parameters    linearly and evenly over the tiles, with at least kLinearBytesMin on each; a parameter
 ///                 begins on the tile after the last tile of the previous one, so that biases are
-///                 not all on the first tiles; then neighbours once more
+///                 not all on the first tiles; then the rule for neighbours once more
 ///   the rest      linearly from tile 0
 namespace poprun {
 

@@ -39,23 +39,23 @@ struct Received {
 /// (operation_time.h) of operations are computed from this.
 ///
 ///   operators         work on the tiles of their largest tensor; if several tie, the first result.
-///                     Operands with a different mapping are moved there if they have as many elements,
+///                     Operands with a different mapping are moved there if they have as many elements as it,
 ///                     otherwise spread evenly in grains of 8 bytes; results with a different mapping
 ///                     are moved to their own tiles
 ///   stash, restore    move an entry to the tiles where it is written, if the mappings differ
-///   copies            within an IPU, do the same
+///   copies            within an IPU, the same
 ///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
 ///                     unless the plan rearranges them anyway
 ///
-/// Counts full tensors, even what a tile has. Copies between IPUs and streams have buffers and cost models of their
-/// own. Not thread-safe. Cost: each distinct mapping is counted once.
+/// Full tensors are counted, including what a tile already has. Streams, and copies between IPUs, have buffers and cost
+/// models of their own. Not thread-safe. Cost: each distinct mapping is counted once.
 class Moves {
  public:
   Moves(const Graph& graph, const std::vector<Mapping>& mappings, const Device& device)
       : graph_(graph), mappings_(mappings), device_(device) {}
 
-  /// Returns the tensor whose tiles a non-product operator works on, or a restore or copy writes; for a stash, the
-  /// entry. Requires: the operation has tensors.
+  /// Returns the tensor on whose tiles an operator other than a product works, or to whose tiles a restore or copy
+  /// writes. For a stash, this is the entry. Requires: the operation has tensors.
   [[nodiscard]] TensorId home(const Operation& operation) const;
 
   /// Returns what tiles receive; nothing for operations that are not listed above. For products, see regrouped().
@@ -66,7 +66,7 @@ class Moves {
 
   const TileCounts& counts(TensorId tensor) { return counts(mappings_[index_of(tensor)]); }
 
-  /// Spreads bytes evenly over all tiles, in grains of 8.
+  /// Returns the counts of `bytes` if they are spread evenly over all tiles, in grains of 8.
   const TileCounts& even(Bytes bytes);
 
  private:

@@ -22,7 +22,7 @@ Cycles exchange_of(const Device& device, const std::vector<Received>& received) 
   return cycles;
 }
 
-/// How much longer the fullest tile takes than if all tiles held the same amount: `numerator / denominator`.
+/// The factor by which the fullest tile takes longer than if all tiles held the same amount: `numerator / denominator`.
 struct Imbalance {
   std::int64_t numerator = 1;
   std::int64_t denominator = 1;
@@ -74,7 +74,7 @@ DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Op
   return time_at_home(device, graph, operation, work, moves);
 }
 
-/// Returns the time by the operation's cost model, or the time through I/O tiles if these do the transfer.
+/// Returns the time that the operation's cost model gives, or the time of a transfer through I/O tiles if they do it.
 DeviceTime time_of_machine(const MachineOperation& machine, const Device& device, const ReplicaSystem& system,
                            const Graph& graph, const Operation& operation) {
   const DeviceTime time = machine.time(device, system, graph, operation);

@@ -10,8 +10,8 @@
 namespace poprun {
 
 /// Returns the device time of a planned product whose operands are mapped as its tiles read them. The product takes its
-/// plan's cycles; regroups its input (`input` bytes, spread evenly) at the load rate; and synchronises for 2 compute
-/// sets, plus 3 per serial step, or 4 if partial sums are added.
+/// plan's cycles. In addition, it regroups its input (`input` bytes, spread evenly) at the load rate, and synchronises
+/// for 2 compute sets and for 3 more per serial step, or 4 more if partial sums are added.
 DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes input);
 
 /// Returns the device time of one execution of an operation by itself:
@@ -19,20 +19,21 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///   products    time_of_plan, and the exchange of operands with a different mapping
 ///   operators   their work, as if every tile did as much as the fullest tile, which has the most
 ///               elements of Moves::home; and the exchange of tensors with a different mapping, or
-///               the exchange that the operator itself reports, whichever is more
+///               the exchange that the operator itself reports, whichever takes longer
 ///   machine     by their cost model; stashes, restores and copies within an IPU as operators that
 ///               read and write their elements; transfers through I/O tiles by through_io_tiles
 ///
-/// An exchange takes as long as the tile that receives the most takes for its tensors, one after the other. It is the
-/// exchange phase of the first compute set, so it needs no synchronisation of its own.
+/// An exchange takes as long as the tile that receives the most needs to receive its tensors one after the other. It is
+/// the exchange phase of the first compute set, so it needs no synchronisation of its own.
 ///
-/// `planned`: the operation's plan, or null. `moves`: null if mappings are not known yet; then all tensors are taken to
-/// be spread evenly, and nothing is moved.
+/// `planned` is the operation's plan, or null. `moves` is null if mappings are not known yet; in that case, all tensors
+/// are taken to be spread evenly, and nothing is moved.
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
                              const Operation& operation, const PlannedProduct* planned = nullptr,
                              Moves* moves = nullptr);
 
-/// A view, which aliases its operands, only moves tensors with a different mapping, in a separate exchange.
+/// Returns the device time of a view. Since it aliases its operands, it only moves tensors with a different mapping, in
+/// a separate exchange.
 DeviceTime cost_of_view(const Device& device, const Operation& operation, Moves& moves);
 
 }  // namespace poprun

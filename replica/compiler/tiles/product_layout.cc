@@ -91,7 +91,7 @@ class Layouter {
     return 1;
   }
 
-  /// Returns an operand's dimension, with the split of the viewed product that divides it, or no split if none can.
+  /// Returns an operand's dimension and the split of the viewed product that divides it, if one can.
   [[nodiscard]] Dimension dimension(ProductAxis axis, Operand operand) const {
     const planner::View& view = plan_.viewed.view;
     Dimension d{extent(axis, operand)};
@@ -180,7 +180,7 @@ class Layouter {
   Parallel parallel_;
 };
 
-/// Returns the elements on the fullest tile. Requires: boxes are on different tiles.
+/// Returns the number of elements on the fullest tile. Requires: boxes are on different tiles.
 std::int64_t most_on_a_tile(const Mapping& mapping) {
   std::int64_t box = 1;
   for (const GridAxis& axis : mapping.axes) {

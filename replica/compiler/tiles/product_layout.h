@@ -29,12 +29,13 @@ ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
-/// Returns how many more bytes of an operand, at most, the fullest tile holds because of several steps. Each step's
-/// operand is divided separately, remainders on the first tiles: with thousands of steps a few would hold everything.
+/// Returns how many more bytes of an operand the fullest tile holds because there are several steps. The operand with
+/// the largest number counts. Each step's operand is divided separately, with the remainders on the first tiles. With
+/// thousands of steps, a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
 /// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory
-/// (Graphcore's note on the available memory proportion, section 2.1); there, no operand exceeds this limit.
+/// (Graphcore's note on the available memory proportion, section 2.1). In that note, no operand exceeds this limit.
 constexpr Bytes most_crowding(Bytes bytes_per_tile) {
   return Bytes{bytes_per_tile.count() / 16};
 }

@@ -2,7 +2,7 @@
 
 namespace poprun::chips {
 
-/// Colossus Mk1 GC2. Link, gateway and host rates are those of Mk2; none are published for Mk1.
+/// Colossus Mk1 GC2. Link, gateway and host rates are those of Mk2; none have been published for Mk1.
 Device mk1() {
   Device device = mk2();
   device.name = "mk1";

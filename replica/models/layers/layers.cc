@@ -19,13 +19,13 @@ TensorId parameter(Builder& builder, const std::string& name, Shape shape, std::
                           default_initialiser(fan_in));
 }
 
-/// Returns dimension `d` of x's shape; 1 if there is none, so that shape inference refuses x later.
+/// Returns the size of x's dimension `d`. If x has too few dimensions, returns 1, and shape inference refuses x later.
 std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
   const Shape& shape = builder.type(x).shape;
   return d < shape.size() ? shape[d] : 1;
 }
 
-/// Brings rows of `width` elements to mean 0 and variance 1.
+/// Brings each row of `width` elements to mean 0 and variance 1.
 TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows, std::int64_t width, double epsilon) {
   const auto constant = [&](double value, const std::string& suffix) {
     return builder.add_one("fill", {}, {{"shape", Shape{width}}, {"value", value}}, name + suffix);

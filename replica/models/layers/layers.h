@@ -6,29 +6,32 @@
 #include "replica/models/layers/model.h"
 #include "replica/ops/builder/builder.h"
 
-/// Layers. Parameters NAME.weight and NAME.bias start as in PyTorch: uniform in +-1/sqrt(fan-in) (kaiming_uniform_ with
-/// a = sqrt(5)). Group normalisation (Wu and He, 2018) brings each group of an image's channels to mean 0 and variance
-/// 1, then scales and shifts channels: instance normalisation with a group per channel, layer normalisation with one.
+/// Layers. The initial values of the parameters NAME.weight and NAME.bias are those of PyTorch: uniform in
+/// +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)).
+/// Group normalisation (Wu and He, 2018) brings each group of an image's channels to mean 0 and variance 1, then scales
+/// and shifts each channel. One group per channel makes it instance normalisation, a single group layer normalisation.
 namespace poprun::layers {
 
 /// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged.
-/// [N,C,H,W] is returned in the layout of convolutions; features [N,F] stay rows, u8 features become [N,F,1,1].
+/// [N,C,H,W] is returned in the layout of convolutions. f32 features [N,F] stay rows; u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
 /// What a classifier requires of its images.
 struct ImageNeeds {
-  bool planes = true;           ///< [N,C,H,W]; false: features [N,F] suffice.
+  bool planes = true;           ///< Whether images must be [N,C,H,W]; if false, features [N,F] suffice.
   std::int64_t least_size = 1;  ///< Smallest height and width.
 };
 
-/// Returns the dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not fit.
+/// Returns the dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not meet `needs`.
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
 
-/// Adds a classifier's end: `linear` to the classes (the size "classes" if given, else the data's) and, if scored, the
-/// loss against "labels". Makes the builder refuse (kUsage) labels that are not i32[N] or do not fit the classes.
+/// Adds the end of a classifier: a `linear` layer whose outputs are the classes and, if the model is scored, the loss
+/// against "labels". The number of classes is the size "classes" if given, else that of the data. Makes the builder
+/// refuse (kUsage) labels that are not i32[N] or are too large for the number of classes.
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs);
 
-/// Makes the logits the outputs and, if scored, adds their cross entropy against the dataset's "labels", called `loss`.
+/// Makes the logits the outputs. If the model is scored, also adds their cross entropy against the dataset's "labels"
+/// as a tensor with the name given by `loss`.
 ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss);
 
 /// A convolution with a square kernel.
@@ -46,8 +49,9 @@ struct Convolution {
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
 
 /// torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and NAME.bias (0),
-/// buffers NAME.running_mean (0) and NAME.running_var (1). Training normalises by the replica's micro-batch and updates
-/// the buffers from it. There is no NAME.num_batches_tracked: PyTorch needs it only if momentum is None.
+/// buffers NAME.running_mean (0) and NAME.running_var (1). Training normalises with the statistics of the replica's
+/// micro-batch and updates the buffers from them. There is no NAME.num_batches_tracked: PyTorch needs it only if
+/// momentum is None.
 TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training);
 
 TensorId relu(Builder& builder, const std::string& name, TensorId x);
@@ -65,14 +69,15 @@ TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 /// [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
 
-/// Gives x another shape; keeps the row-major order of its elements.
+/// Gives x another shape and keeps the row-major order of its elements.
 TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
 
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);
 
-/// Normalises x, f32[N,C,...] in any layout, by groups that divide C, then scales by w and shifts by b, both f32[C].
+/// Normalises x, f32[N,C,...] in any layout, over `groups` groups of channels, then scales it by w and shifts it by b,
+/// both f32[C]. The number of groups must divide C.
 TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b, std::int64_t groups,
                     double epsilon);
 

@@ -10,12 +10,12 @@
 #include "replica/choices/choices.h"
 #include "replica/ops/builder/builder.h"
 
-/// Built-in models. Each file in replica/models is one model or family, in all its sizes.
+/// Built-in models. Each .cc file in replica/models defines one model or family of models in all its sizes.
 namespace poprun {
 
-/// The tensors that the host streams deliver, and facts about them from the dataset.
+/// What a model is built from: the tensors that the host streams deliver, facts about them, and settings of the job.
 struct ModelInputs {
-  std::vector<std::string> names;  ///< "images", "labels".
+  std::vector<std::string> names;  ///< Such as "images" and "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.
   std::int64_t classes = 0;        ///< The largest label or token plus one.
   std::int64_t label_classes = 0;  ///< The largest label plus one.
@@ -23,18 +23,18 @@ struct ModelInputs {
   double deviation = 1;
   double dropout = 0;                         ///< Dropout rate in training, for models that have dropout.
   bool half = false;                          ///< Whether activations will be stored as float16.
-  Normalisation normalisation = {};           ///< What replaces batch normalisation.
-  std::string frozen = {};                    ///< training.frozen, for notes about it.
+  Normalisation normalisation = {};           ///< What models with batch normalisation use for it.
+  std::string frozen = {};                    ///< The job's training.frozen, for notes about it.
   bool training = true;                       ///< False for evaluation, which uses the variables of training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
   [[nodiscard]] std::int64_t size(const std::string& name) const;  ///< Requires: the model declares it.
   [[nodiscard]] bool has(std::string_view name) const;             ///< Whether the dataset has this tensor.
 
-  /// Returns whether outputs are compared with "labels": training needs them; a forward pass uses them if present.
+  /// Returns whether outputs are compared with "labels". Training needs them; a forward pass uses them if present.
   [[nodiscard]] bool scored() const { return training || has("labels"); }
 
-  /// Returns the tensor called `name`; makes `builder` refuse (kUsage) if the dataset has none.
+  /// Returns the tensor called `name`. If the dataset has none, makes `builder` refuse the dataset (kUsage).
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
 
@@ -44,35 +44,35 @@ struct SampleTensor {
   Shape shape;  ///< Without the batch dimension.
 };
 
-/// Shapes of the data that a model was published with; used to compute the model's work.
+/// Shapes of the data that a model was published with. They are used to compute the model's work.
 struct Sample {
   std::vector<SampleTensor> tensors;
   std::int64_t classes = 0;
 };
 
-/// In Model::sizes: the data determines the size unless the job gives it.
+/// A default in Model::sizes: the data determines the size unless the job gives it.
 inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
   std::string name;
   std::string description;                    ///< One line.
-  std::map<std::string, std::int64_t> sizes;  ///< All that may be given, with defaults; see ModelInputs::size.
-  Sample sample;                              ///< For the default sizes.
+  std::map<std::string, std::int64_t> sizes;  ///< All settable sizes, with defaults; see ModelInputs::size.
+  Sample sample;                              ///< The sample data for the default sizes.
   bool has_dropout = false;                   ///< Whether the model uses ModelInputs::dropout.
   bool has_batch_norm = false;                ///< Whether the model uses ModelInputs::normalisation.
 
-  /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their order: the places
-  /// where the model can be cut into stages.
+  /// Appends the forward pass. Every operation belongs to a layer (Builder::layer). The layers are named in the order
+  /// of the forward pass, and the model can be cut into stages between them.
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 
 std::vector<Model> all_models();  ///< Sorted by name.
 
-/// Finds a model. Errors: kUsage if there is none of that name; suggests others.
+/// Finds a model. Errors: kUsage if there is none of that name; the message suggests others.
 Result<Model> find_model(std::string_view name);
 
 /// Returns the model's sizes with the `given` ones in place of their defaults. Errors: kUsage for a size that is not
-/// positive or that the model lacks; lists the model's sizes.
+/// positive or that the model lacks; the message lists the model's sizes.
 Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
                                                      const std::map<std::string, std::int64_t>& given);
 

@@ -10,7 +10,7 @@
 namespace poprun::layers {
 namespace {
 
-/// x reshaped to `split`, its dimensions permuted by `perm`, then reshaped to `shape` in x's layout.
+/// Reshapes x to `split`, permutes the dimensions by `perm`, then reshapes the result to `shape` in x's layout.
 TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const Shape& split, const Shape& perm,
                    const Shape& shape) {
   const Layout layout = builder.type(x).layout;
@@ -23,7 +23,7 @@ void refuse(Builder& builder, const std::string& name, const std::string& needed
   builder.refuse({ErrorCode::kUsage, fmt::format("{}: needs {}; given: {}", name, needed, to_text(builder.type(x)))});
 }
 
-/// One reduction under construction: all steps keep x's rank and layout.
+/// Builds one reduction, all of whose steps keep x's rank and layout.
 class Reducer {
  public:
   Reducer(Builder& builder, const std::string& name, const Shape& axes) : builder_(builder), name_(name), axes_(axes) {}

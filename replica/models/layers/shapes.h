@@ -8,7 +8,7 @@
 /// Rearrangements of elements, built from `reshape`, `transpose` and `expand`, and reductions over axes.
 namespace poprun::layers {
 
-/// Order of the parts of a channel's index: the pixel's position in its block, and the depth.
+/// Order of the parts that make up a channel's index: the pixel's row and column in its block, and the depth.
 enum class DepthOrder : std::uint8_t {
   kBlockFirst,    ///< [block row, block column, depth]: ONNX's DCR, TensorFlow's order.
   kChannelFirst,  ///< [depth, block row, block column]: ONNX's CRD, PyTorch's PixelShuffle.
@@ -18,7 +18,7 @@ enum class DepthOrder : std::uint8_t {
 TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order);
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block);
 
-/// x repeated `repeats[d]` times along each dimension d; row-major, any element type. Differentiable for f32.
+/// Repeats x, row-major, of any element type, `repeats[d]` times along each dimension d. Differentiable for f32.
 TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape& repeats);
 
 enum class Reduction : std::uint8_t {
@@ -28,14 +28,14 @@ enum class Reduction : std::uint8_t {
   kMin,
   kProd,
   kL1,         ///< sum |x|
-  kL2,         ///< sqrt(sum x^2); its gradient needs a non-zero sum.
+  kL2,         ///< sqrt(sum x^2); the gradient exists only if the sum is not zero.
   kSumSquare,  ///< sum x^2
   kLogSum,     ///< ln(sum x)
   kLogSumExp,  ///< ln(sum exp(x)), computed relative to the largest x.
 };
 
-/// Reduces x, f32 in any layout, over `axes` (within its rank, in any order). With `keep_dims` y has x's rank and
-/// layout and size 1 along the axes; without, it is row-major and lacks these dimensions.
+/// Reduces x, f32 in any layout, over `axes` (within its rank, in any order). With `keep_dims`, the result has x's rank
+/// and layout and size 1 along the axes. Otherwise, it is row-major and lacks these dimensions.
 TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x, const Shape& axes,
                 bool keep_dims);
 

@@ -13,7 +13,7 @@ TensorId weight(Builder& builder, const std::string& name, Shape shape, const In
   return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor}, Role::kParameter, initialiser);
 }
 
-/// Returns the last dimension; 1 if there is none, so that shape inference refuses x later.
+/// Returns the size of the last dimension. If x has no dimensions, returns 1, and shape inference refuses x later.
 std::int64_t features_of(const Builder& builder, TensorId x) {
   const Shape& shape = builder.type(x).shape;
   return shape.empty() ? 1 : shape.back();

@@ -26,33 +26,34 @@ struct TransformerSizes {
 };
 TransformerSizes transformer_sizes(const ModelInputs& inputs);
 
-/// The dataset's "tokens". Makes the builder refuse (kUsage) a number of heads that does not divide the features,
-/// tokens that are not i32[B,T] with T <= sequence_length, and ids outside the vocabulary.
+/// Returns the dataset's "tokens". Makes the builder refuse (kUsage) a number of heads that does not divide the
+/// features, tokens that are not i32[B,T] with T <= sequence_length, and ids outside the vocabulary.
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
 
-/// The mask that hides, when added to attention scores, tokens whose "attention_mask" i32[B,T] is 0 (padding), as in
-/// Hugging Face's models; nothing if the dataset has none. Refuses (kUsage) masks that differ in type from the tokens.
+/// Returns a mask to add to attention scores. It hides the tokens (padding) whose "attention_mask" i32[B,T] is 0, as in
+/// Hugging Face's models. Returns nothing if the dataset has no "attention_mask". Makes the builder refuse (kUsage) one
+/// whose type differs from that of the tokens.
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
-/// Parameter NAME [rows, features].
+/// Returns the parameter called `name`, of shape [rows, features].
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features);
 
-/// x with elements dropped at random; x itself if the rate is 0.
+/// Returns x with elements dropped at random, or x itself if the rate is 0.
 TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate);
 
-/// The rows of `table` selected by i32 `ids` [...]: [..., features].
+/// Returns the rows of `table` that i32 `ids` [...] select, as [..., features].
 TensorId embed(Builder& builder, const std::string& name, TensorId table, TensorId ids);
 
-/// The first T rows of a table of positions: [T, features].
+/// Returns the first T rows of a table of positions, as [T, features].
 TensorId positions(Builder& builder, const std::string& name, TensorId table, std::int64_t T);
 
-/// Layer normalisation over the last dimension; initial weight 1.
+/// Layer normalisation over the last dimension. The initial weights are 1.
 TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, double epsilon);
 
-/// x [...,I] to [...,features]. `input_major`: the weight is stored as [I, features].
+/// A dense layer from [...,I] to [...,features].
 struct DenseOptions {
   std::int64_t features;
-  bool input_major = false;
+  bool input_major = false;  ///< Whether the weight is stored as [I, features].
   double deviation = kTransformerDeviation;
 };
 TensorId dense(Builder& builder, const std::string& name, TensorId x, const DenseOptions& options);
@@ -62,15 +63,15 @@ struct AttentionInputs {
   TensorId query;
   TensorId key;
   TensorId value;
-  bool causal = false;           ///< No token sees a later one.
+  bool causal = false;           ///< Whether each token sees only itself and earlier tokens.
   std::optional<TensorId> mask;  ///< The result of attention_mask().
   double dropout = 0;            ///< Dropout rate of the weights after softmax.
 };
 
-/// softmax(query key^T / sqrt(d)) value, with the heads joined again: [B,T,H].
+/// Computes softmax(query key^T / sqrt(d)) value and joins the heads again: [B,T,H].
 TensorId attention(Builder& builder, const std::string& name, const AttentionInputs& inputs);
 
-/// x [B,T,H] cut into heads: [B,h,T,d].
+/// Splits x [B,T,H] into heads [B,h,T,d].
 TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads);
 
 }  // namespace poprun::layers

@@ -33,7 +33,7 @@ float brain_value(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16U);
 }
 
-/// Appends raw little-endian elements of type T, converted.
+/// Converts raw little-endian elements of type T and appends them.
 template <typename T, typename To, typename Convert>
 bool append_raw(const std::string& raw, std::int64_t elements, std::vector<To>& to, Convert convert) {
   if (raw.size() != static_cast<std::size_t>(elements) * sizeof(T)) {
@@ -99,7 +99,7 @@ bool append_field(const Field& field, std::int64_t elements, std::vector<To>& to
   return true;
 }
 
-/// Reads elements from the field for their type (onnx.proto says which).
+/// Reads elements from the field that onnx.proto prescribes for their type.
 bool read_field(const Proto& tensor, std::int64_t elements, Constant& to) {
   switch (tensor.data_type()) {
     case Proto::FLOAT:

@@ -10,8 +10,8 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 
-/// ONNX values known at import (initialisers, constants, shapes and results computed from them) and the constant
-/// folding that computes them: shape arithmetic around Reshape, Expand and the like, on at most kMostFolded elements.
+/// ONNX values known at import (initialisers, constants, shapes and the results computed from them), and the constant
+/// folding that computes the results: shape arithmetic around nodes such as Reshape, on at most kMostFolded elements.
 namespace poprun::onnx_import {
 
 /// An ONNX element type: a value of onnx::TensorProto::DataType.
@@ -21,19 +21,19 @@ using Element = std::int32_t;
 std::string element_name(Element element);
 
 bool is_real(Element element);     ///< float, double, float16, bfloat16.
-bool is_integer(Element element);  ///< int8 to int64, uint8 to uint64, not bool.
+bool is_integer(Element element);  ///< int8 to int64 and uint8 to uint64, but not bool.
 
-inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;          ///< Elements of a folded constant.
-inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Of a tensor: device addresses' bound.
+inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;          ///< Limit for folding, in elements.
+inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Limit for tensors: device addresses.
 
-/// Returns the number of elements, 1 for rank 0. Errors: kData for a negative dimension or more than kMostElements.
+/// Returns the number of elements (1 for rank 0). Errors: kData for a negative dimension or more than kMostElements.
 Result<std::int64_t> checked_elements(const Shape& shape);
 
-/// A tensor on the host. Stores reals as float32, integers and bools as int64; may store equal elements only once.
+/// A tensor on the host. Reals are stored as float32, the rest as int64. If all elements are equal, one may be stored.
 struct Constant {
   Element element = ::onnx::TensorProto::FLOAT;
   Shape shape;
-  std::vector<float> reals;            ///< For real types: every element, or one for all.
+  std::vector<float> reals;            ///< For real types: every element, or a single one if all are equal.
   std::vector<std::int64_t> integers;  ///< For all other types, in the same way.
 
   [[nodiscard]] std::int64_t elements() const;
@@ -54,14 +54,14 @@ struct Constant {
   static Constant of_reals(std::vector<float> values, Shape shape);
 };
 
-/// Reads a stored tensor. Errors: kData for an unsupported type, wrong sizes or data in another file; names the tensor.
+/// Reads a stored tensor. Errors, which name it: kData for an unsupported type, wrong sizes or data in another file.
 Result<Constant> read_tensor(const ::onnx::TensorProto& tensor);
 
-/// Returns the bytes of a row-major device tensor of type `data` with these elements: f32 from any type, i32 and u8
-/// from integers and bools. Errors: kData if an integer does not fit.
+/// Returns the bytes of a row-major device tensor of type `data` with these elements. f32 takes elements of any type;
+/// i32 and u8 take integers and bools. Errors: kData if an integer does not fit.
 Result<std::string> device_bytes(const Constant& constant, DataType data);
 
-/// Returns a constant of `shape` whose element i is element source(i) of x.
+/// Returns a constant of shape `shape` whose element i is element source(i) of x.
 Constant picked(const Constant& x, Shape shape, const std::function<std::int64_t(std::int64_t)>& source);
 
 Constant reshaped(Constant x, Shape shape);
@@ -76,13 +76,13 @@ Constant concatenated(const std::vector<const Constant*>& parts, std::size_t axi
 /// Broadcasts x to `shape`. Requires: x broadcasts to it.
 Constant expanded(const Constant& x, const Shape& shape);
 
-/// Returns the rows of x along an axis that `indices` select; negative ones count from the end. Requires: all in range.
+/// Returns the rows of x that `indices` select. Negative indices count from the end. Requires: all are in range.
 Constant gathered(const Constant& x, const Constant& indices, std::size_t axis);
 
-/// Returns x with elements of another type: reals are truncated to integers, bools become 0 or 1.
+/// Returns x with elements of another type. Reals are truncated to integers, and bools become 0 or 1.
 Constant cast(const Constant& x, Element element);
 
-/// An elementwise function of two operands, by kind of element; null for kinds that it is not defined for.
+/// An elementwise function of two operands, by kind of element. A function is null if it is not defined for that kind.
 struct Binary {
   std::int64_t (*integers)(std::int64_t, std::int64_t) = nullptr;
   float (*reals)(float, float) = nullptr;

@@ -11,13 +11,13 @@
 namespace poprun::onnx_import {
 namespace {
 
-/// A tensor does not count if it is more than this many times smaller than the largest one that crosses.
+/// A tensor does not count if the largest one that crosses the same place is more than this many times larger.
 constexpr std::int64_t kSmall = 16;
 
 constexpr std::size_t kFewestPieces = 4;
 constexpr std::size_t kWidest = 8;
 
-/// Live range of an activation: after operation `begin`, up to operation `end`.
+/// Live range of an activation: from after operation `begin` up to operation `end`.
 struct Life {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -45,7 +45,7 @@ std::vector<Life> lives_of(const ImportedOperations& imported) {
   return lives;
 }
 
-/// Returns, for each operation, the number of activations that cross just before it.
+/// For each operation, returns the number of activations that cross the place just before it.
 std::vector<std::size_t> widths(const ImportedOperations& imported) {
   std::vector<Life> lives = lives_of(imported);
   std::ranges::sort(lives, {}, &Life::begin);
@@ -72,7 +72,7 @@ bool is_product(const Graph& graph, const Operation& operation) {
   return op != nullptr && op->work(signature_of(graph, operation)).macs > 0;
 }
 
-/// Returns the first operation of each piece, if at most `width` activations may cross between pieces.
+/// Returns the first operation of each piece if at most `width` activations may cross between pieces.
 std::vector<std::size_t> begins_of(const ImportedOperations& imported, const std::vector<std::size_t>& widths,
                                    std::size_t width) {
   std::vector<std::size_t> begins = {0};
@@ -123,7 +123,7 @@ std::string without_blanks(std::string_view text) {
   return name;
 }
 
-/// Returns a name for operations [begin, end) that is not in `taken`, and adds it there.
+/// Returns a name for operations [begin, end) that is not in `taken`, and adds it to `taken`.
 std::string name_of(const ImportedOperations& imported, const ::onnx::GraphProto& file, std::size_t begin,
                     std::size_t end, std::set<std::string>& taken) {
   const auto node = [&](std::size_t k) -> const ::onnx::NodeProto& {

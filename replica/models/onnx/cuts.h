@@ -25,14 +25,15 @@ struct ImportedOperations {
   std::span<const TensorId> outputs;  ///< Outputs of the file's graph.
 };
 
-/// Returns the layers of an imported model: the pieces between the narrowest places of its graph, each with at least
-/// one product (a convolution, a matrix product ...) and the operations that follow it.
+/// Returns the layers of an imported model. They are the pieces between the narrowest places of its graph. Each
+/// contains at least one product (a convolution, a matrix product ...) and the operations that follow it.
 ///
 ///   conv  relu | conv  relu  conv  add  relu | pool  gemm        one tensor crosses at each |
 ///               '------------------^                             no | where two tensors cross
 ///
-/// A place's width is the number of activations that cross it, without those far smaller than the largest, such as
-/// masks. Wider places are cut only if the narrowest give fewer than four pieces. A residual block is thus one piece.
+/// The width of a place is the number of activations that cross it, not counting those far smaller than the largest,
+/// such as masks. Wider places are cut only if the narrowest give fewer than four pieces. Thus, a residual block is one
+/// piece.
 ///
 /// A piece is named after the folders that its nodes' names share ("encoder/layer.0"), or else after the output of its
 /// first product. The first piece begins at node 0. Deterministic. Cost: O(operations * tensors alive).

@@ -37,7 +37,7 @@ void add_names(const GraphProto& graph, std::set<std::string>& names) {
   }
 }
 
-/// Returns the opset of the default domain, or 0.
+/// Returns the opset of the default domain, or 0 if there is none.
 template <typename Imports>
 int opset_of(const Imports& imports) {
   int opset = 0;
@@ -49,7 +49,7 @@ int opset_of(const Imports& imports) {
   return opset;
 }
 
-/// Returns the opset that introduced the operator's form in `opset`, or 0.
+/// Returns the opset that introduced the form that the operator has in `opset`, or 0 if the operator is unknown.
 int since(const NodeProto& node, int opset) {
   const auto* schema = ::onnx::OpSchemaRegistry::Schema(node.op_type(), opset, node.domain());
   return schema == nullptr ? 0 : schema->SinceVersion();
@@ -64,9 +64,9 @@ std::string outputs(int count) {
 
 /// What the names and attributes in a function's body mean in one call.
 struct Call {
-  int opset = 0;                                     ///< Opset of the body.
-  std::string prefix;                                ///< Empty in the model's own graph.
-  std::map<std::string, std::string> names;          ///< The caller's names, by those of inputs and outputs.
+  int opset = 0;                             ///< Opset of the body.
+  std::string prefix;                        ///< Empty in the model's own graph.
+  std::map<std::string, std::string> names;  ///< The caller's names by the function's names of inputs and outputs.
   std::map<std::string, AttributeProto> attributes;  ///< Attributes that the call gives.
 
   [[nodiscard]] std::string name_of(const std::string& name) const {
@@ -127,7 +127,7 @@ class Expansion {
   }
 
  private:
-  /// Counts a new node or a call, since calls multiply even if functions have no nodes.
+  /// Counts a new node or a call. Calls count too, since they can multiply even if the functions have no nodes.
   Status count_one() {
     if (++nodes_ > kMostNodes) {
       return fail(
@@ -155,7 +155,7 @@ class Expansion {
     return copy;
   }
 
-  /// Adds an attribute, unless it refers to an attribute that the call omits: then the default applies.
+  /// Adds an attribute unless it refers to an attribute that the call omits. In that case, the default applies.
   Status add_attribute(const Call& call, const AttributeProto& attribute, NodeProto& node) {
     if (!attribute.ref_attr_name().empty()) {
       if (const auto given = call.attributes.find(attribute.ref_attr_name()); given != call.attributes.end()) {

@@ -6,11 +6,11 @@
 
 namespace poprun::onnx_import {
 
-/// Largest number of nodes of a model after its functions are expanded, including the calls.
+/// Largest number of nodes of a model after its functions have been expanded. Each call counts as a node, too.
 inline constexpr int kMostNodes = 1 << 18;
 
 /// Replaces each call of one of the model's own functions, in the graph and in branches, with the function's nodes, and
-/// removes the functions. Functions may call others. Names in a call begin with its name: "block1/hidden".
+/// removes the functions. Functions may call others. Names in a call begin with the call's name: "block1/hidden".
 ///
 ///   y = Block<alpha=0.1>(x)            t'1 = Gemm(x, w')           names that a function makes get
 ///   Block(a) => (b) {           ->     y   = LeakyRelu<0.1>(t'1)   the call's name in front

@@ -23,7 +23,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Replaces control characters, since the file's names may contain anything.
+/// Replaces control characters by '?', since names from the file may contain anything.
 Error on_one_line(Error error) {
   std::ranges::replace_if(
       error.message, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
@@ -203,7 +203,7 @@ Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
 
 Status translate(Scope& scope, const NodeProto& proto);
 
-/// Translates the branch of an If whose condition is known. Its names become names of the outer graph.
+/// Translates the branch of an If whose condition is known. The branch's names become names of the outer graph.
 Status translate_branch(Node& node) {
   POPRUN_ASSIGN(const auto condition, node.constant(0));
   if (condition->real() || condition->elements() != 1) {
@@ -288,7 +288,7 @@ Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& s
   return {};
 }
 
-/// Errors: kUsage if `trained` matches no real initialiser and no Constant node of the file.
+/// Checks that `trained` matches a real initialiser or a Constant node of the file. Errors: kUsage.
 Status check_trained(const GraphProto& graph, const Storage& storage, const std::string& trained) {
   if (trained.empty()) {
     return {};
@@ -312,13 +312,13 @@ Status check_trained(const GraphProto& graph, const Storage& storage, const std:
                           constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
 }
 
-/// Leaves out the last Softmax if the loss includes it. Returns false if it stays.
+/// Leaves out the last Softmax if the loss includes one. Returns false if the Softmax stays.
 bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& options,
                const ::onnx::ValueInfoProto& output) {
   const NodeProto& proto = *last.node;
   Node node(scope, proto);
   if (!node.has(0) || !scope.values.contains(proto.input(0))) {
-    return false;  // Refused when it is translated.
+    return false;  // It is refused when it is translated.
   }
   const bool joined = scope.opset < 13;
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
@@ -335,7 +335,7 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   return true;
 }
 
-/// Adds a remedy if the file was written for another batch size, which is then the likely cause.
+/// If the file was written for another batch size, which is then the likely cause of the error, adds a remedy to it.
 Error with_batch_of_file(const Scope& scope, Error error) {
   if (scope.file_batch > 0 && scope.file_batch != scope.batch &&
       error.message.find("not supported") == std::string::npos) {
@@ -423,7 +423,8 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   if (proto->graph().output().empty()) {
     return fail(ErrorCode::kData, "its graph has no outputs; export the model with at least one output");
   }
-  // Comes first, since libonnx's checker takes functions and unknown operators for experiments and prints warnings.
+  // This comes first, since libonnx's checker takes functions and unknown operators for experiments and prints
+  // warnings.
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
   POPRUN_TRY(check(*proto));

@@ -19,13 +19,13 @@
 ///
 ///   nodes/         translators: one file per family of ONNX operators, each lowered to ours
 ///   node.h         what a translator works with
-///   functions.h    a model's own functions, expanded before anything else
+///   functions.h    a model's own functions, which are expanded before anything else
 ///   window.h       checks of known indices; windows of convolutions and poolings
 ///   learnt.h       which tensors are trained
 ///   constant.h     values that are known at import, and shape arithmetic on them
 ///
-/// Learnt tensors become trained parameters under the file's names, see learnt.h; other constants become constants of
-/// the Program. Integers, shapes and results computed from them are known at import.
+/// Learnt tensors (learnt.h) become trained parameters under the file's names. Other constants become constants of the
+/// Program. Integers, shapes and the results computed from them are known at import.
 namespace poprun::onnx_import {
 
 inline constexpr std::int64_t kNewestOpset = 17;
@@ -34,8 +34,8 @@ inline constexpr std::int64_t kNewestOpset = 17;
 struct GraphInput {
   std::string name;
   Element element = 0;
-  Shape dims;                        ///< -1 if left open.
-  std::vector<std::string> symbols;  ///< By dimension: its name if it is open, else "".
+  Shape dims;                        ///< A dimension that is left open is -1.
+  std::vector<std::string> symbols;  ///< For each dimension: its name if it is open, else "".
   bool has_shape = false;
 };
 
@@ -44,7 +44,7 @@ class OnnxModel {
  public:
   /// Parses and checks a file. Errors: kData if it is not an ONNX model, has no outputs, contains a name that is not
   /// UTF-8, or if libonnx's checker refuses it; kUsage for an opset newer than kNewestOpset or for unsupported
-  /// operators (lists the supported ones); those of expand_functions.
+  /// operators (the message lists the supported ones); and the errors of expand_functions.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
@@ -53,7 +53,7 @@ class OnnxModel {
   /// Returns the file's names of stored and computed values, and the names that these would have as constants.
   [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 
-  /// Returns the prefix of the names of constants, with which no name in the file begins.
+  /// Returns the prefix of the names of constants. No name in the file begins with it.
   [[nodiscard]] const std::string& constants() const { return constants_; }
   [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Opset of the default domain.
 
@@ -71,15 +71,15 @@ struct ImportOptions {
   /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, may
   /// read the value here. Nothing else is computed from them.
   std::map<std::string, Constant> samples;
-  bool training = false;  ///< Batch normalisation uses the batch's statistics, and dropout drops elements.
+  bool training = false;  ///< If set, batch normalisation uses the batch's statistics, and dropout drops elements.
   /// Nodes that the file stores in training mode also run in that mode outside training, as test cases require. A job
   /// ignores the mode in which its file was exported.
   bool as_written = false;
 
-  bool half = false;            ///< Clamps finite constants to float16's range, for a job in half precision.
+  bool half = false;            ///< Whether to clamp finite constants to float16's range, for a job in half precision.
   std::string trained;          ///< ECMAScript regular expression of constants to train (learnt.h), or "".
-  bool logits = false;          ///< The first output is the last Softmax's input: cross-entropy has its own.
-  std::optional<Shape> labels;  ///< Shape of the labels, if any; determines the axis of the classes.
+  bool logits = false;          ///< Whether to leave out the last Softmax, because the loss includes one.
+  std::optional<Shape> labels;  ///< Shape of the labels, if any. It determines the axis of the classes.
 };
 
 struct ImportedOutput {
@@ -91,7 +91,7 @@ struct ImportedOutput {
 struct Imported {
   std::vector<ImportedOutput> outputs;
 
-  /// Initial values of the variables that the import created, by name. Shared with the model's values.
+  /// Initial values of the variables that the import created, by name. They are shared with the model's values.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<Note> notes;
   Surprises surprises;
@@ -100,7 +100,8 @@ struct Imported {
   std::vector<std::size_t> node_of_operation;
 };
 
-/// Appends the model. Errors, which name the node: kUsage if unsupported, kData if the model contradicts itself.
+/// Appends the model. Errors, which name the node: kUsage if it is not supported, kData if the model contradicts
+/// itself.
 Result<Imported> import_model(Builder& builder, const OnnxModel& model, const ImportOptions& options);
 
 std::vector<std::string> supported_operators();  ///< Sorted.

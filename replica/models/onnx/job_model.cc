@@ -44,8 +44,8 @@ bool names_batch(std::string symbol) {
   return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
 }
 
-/// Returns the file's batch dimension if that is not the first one: either it has such a symbol, or it is open like the
-/// first dimension of the output and the input's first dimension is not.
+/// If a dimension other than the first seems to be the input's batch dimension, returns it. Either its symbol says so,
+/// or it is open like the output's first dimension while the input's first dimension is fixed.
 std::optional<std::size_t> other_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
   if (input.dims.empty() || names_batch(input.symbols[0])) {
     return std::nullopt;
@@ -148,11 +148,11 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
 }
 
-/// Target values of the output, f32 [N,D], and which rows count, f32 [N].
+/// The target values of the output, f32 [N,D], and the rows that count, f32 [N] of 1 and 0.
 struct Targets {
   TensorId values;
   TensorId counts;
-  std::optional<TensorId> correct = {};  ///< f32 [N]: 1 where the largest element is the class.
+  std::optional<TensorId> correct = {};  ///< f32 [N]: 1 where the largest element is that of the class.
 };
 
 Targets classes_as_targets(Builder& builder, const std::string& name, TensorId output, TensorId labels, std::int64_t N,
@@ -182,15 +182,15 @@ Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId l
                                  /*keep_dims=*/false)};
 }
 
-/// Marks the tensors starting at `first`, which are labels, loss and counts, as metrics: float32 in any precision.
+/// Marks the tensors from `first` on (labels, loss and counts) as metrics, which are float32 whatever the precision.
 void keep_as_metrics(Graph& graph, std::size_t first) {
   for (std::size_t t = first; t < graph.tensors().size(); ++t) {
     graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
   }
 }
 
-/// Adds the mean of mean((y - target)^2) over the rows that count. Selects those rows instead of multiplying by a mask,
-/// since no factor turns a NaN or an infinity into 0.
+/// Adds the mean of mean((y - target)^2) over the rows that count. It selects those rows instead of multiplying by a
+/// mask, since no factor turns a NaN or an infinity into 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output, TensorId labels) {
   const Shape shape = builder.type(output).shape;
   const TensorType given = builder.type(labels);
@@ -246,7 +246,7 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, c
   }
   POPRUN_TRY(check_batch_axis(input, model_.proto().graph().output(0)));
   TensorType type = builder.type(*stream);
-  // Datasets store a sequence as an image [N,1,C,L] of one channel; models of sequences take [N,C,L].
+  // Datasets store a sequence as an image [N,1,C,L] of one channel, but models of sequences take [N,C,L].
   const bool sequence = input.has_shape && input.dims.size() == 3 && type.shape.size() == 4 && type.shape[1] == 1 &&
                         type.data == DataType::kF32;
   if (sequence) {

@@ -14,24 +14,26 @@
 
 namespace poprun::onnx_import {
 
-/// An ONNX file as a model: it reads the dataset's tensors, and its first output gets a loss. Belongs to one thread.
+/// An ONNX file as a model: it reads the dataset's tensors, and its first output gets a loss. It belongs to one thread.
 class JobModel {
  public:
-  /// `trained_constants`: model.trained-constants, see learnt.h. Errors: those of OnnxModel::parse, which name `file`.
+  /// `trained_constants` is model.trained-constants (learnt.h). Errors: those of OnnxModel::parse, which name `file`.
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes, Loss loss,
                                                  const std::string& trained_constants = "");
 
   /// Appends the model and, if it is scored, its loss.
   ///
-  /// An input takes the dataset's tensor of the same name ("input_ids": "tokens", "token_type_ids": "segments") or, if
-  /// it is the only input, the first without labels: images as normalised floats, tokens as integers. Its batch
-  /// dimension comes from the data, whatever the file says. Floats [N,1,C,L] are a sequence if the input is [N,C,L].
+  /// An input takes the dataset's tensor of the same name ("input_ids" takes "tokens", and "token_type_ids" takes
+  /// "segments"). If there is no such tensor, the only input of a model takes the first tensor that is not labels.
+  /// Images arrive as normalised floats, tokens as integers. The batch dimension comes from the data, whatever the file
+  /// says. If the input is [N,C,L], floats [N,1,C,L] are taken as a sequence.
   ///
-  ///   cross-entropy       of the output, logits [N,K] or [N,...,K] or else [N,K,...], by "labels" i32[N] or
-  ///                       i32[N,...]; a last Softmax is left out, since the loss brings its own
-  ///   mean-squared-error  of the output [N,D] and "labels": f32 of as many elements, or classes i32[N], one-hot
+  ///   cross-entropy       compares the output, logits [N,K] or [N,...,K] or else [N,K,...], with "labels" i32[N] or
+  ///                       i32[N,...]; a Softmax at the end is left out, since the loss includes one
+  ///   mean-squared-error  compares the output [N,D] with "labels": f32 of as many elements, or classes i32[N],
+  ///                       which become one-hot rows
   ///
-  /// Makes `builder` refuse data (kUsage) or a model (kData) that does not fit.
+  /// Makes `builder` refuse data (kUsage) or a model (kData) that does not follow these rules.
   ModelOutputs build(Builder& builder, const ModelInputs& inputs);
 
   /// Returns the initial values of the variables of all builds, as device bytes.
@@ -40,14 +42,14 @@ class JobModel {
   /// Returns the names for CompileOptions::given_names.
   [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }
 
-  /// Returns a note on each decision made while building, each once.
+  /// Returns one note on each decision that the builds made.
   [[nodiscard]] std::vector<Note> notes() const;
 
  private:
   JobModel(std::string file, OnnxModel model, Loss loss, std::string trained)
       : file_(std::move(file)), model_(std::move(model)), loss_(loss), trained_(std::move(trained)) {}
 
-  /// Assigns layers to the operations starting at `first`; those of the file's nodes begin at `first_imported`.
+  /// Assigns layers to the operations starting at index `first`. Those of the file's nodes start at `first_imported`.
   void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported);
   [[nodiscard]] Status check_first_output(const Builder& builder, const Imported& imported,
                                           const ModelInputs& inputs) const;

@@ -32,7 +32,7 @@ std::int64_t axis_of(const NodeProto& softmax, std::size_t rank, bool joined) {
   return axis < 0 ? axis + static_cast<std::int64_t>(rank) : axis;
 }
 
-/// Returns the last dimension of the output that is not 1; nothing if the file does not say.
+/// Returns the size of the output's last dimension that is not 1, or nothing if the file does not give it.
 std::optional<std::int64_t> last_size(const ::onnx::ValueInfoProto& output) {
   const auto& dims = output.type().tensor_type().shape().dim();
   for (int d = dims.size() - 1; d >= 0; --d) {

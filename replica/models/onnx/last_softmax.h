@@ -16,19 +16,20 @@ struct LastSoftmax {
   bool reshaped = false;                      ///< A node after it changes the shape but not the order of elements.
 };
 
-/// Finds the Softmax whose results, unchanged or moved, are the first output. `node` is null if there is none.
+/// Finds the Softmax whose results, unchanged or moved, are the first output. If there is none, `node` is null.
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
-/// Returns why the Softmax must be kept, such as that it is not over the classes; nothing if the loss can take its
-/// input `x` instead. `joined`: it takes its axis and all later dimensions as one. `labels`: their shape, if any.
+/// Returns why the Softmax must be kept, for example because it is not over the classes. Returns nothing if the loss
+/// can take the Softmax's input, of shape `x`, instead. `joined` says whether the Softmax treats its axis and all later
+/// dimensions as one; `labels` is the shape of the labels, if any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
                                           const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);
 
-/// Returns the axis of the classes in logits: the last of [N,K] and [N,...,K], the second of [N,K,...] and [N,K,1,1].
+/// Returns the axis of the classes in logits: the last for [N,K] and [N,...,K], the second for [N,K,...] and [N,K,1,1].
 std::size_t classes_axis(const Shape& logits, const Shape& labels);
 
-/// Returns true for logits [N,K,...] and labels [N,...], PyTorch's order for pixels. If the classes could also be last
-/// (logits [N,2,2,2]), they come second in images and last in sequences [N,T,K].
+/// Returns true for logits [N,K,...] and labels [N,...], which is PyTorch's order for pixels. If the classes could also
+/// be last, as in logits [N,2,2,2], they are taken to be second in images and last in sequences [N,T,K].
 bool classes_come_second(const Shape& logits, const Shape& labels);
 
 /// Returns whether, judging by the labels, the classes of the logits may come either second or last.

@@ -30,7 +30,7 @@ bool weights_in_nodes(const GraphProto& graph) {
   });
 }
 
-/// Returns whether PyTorch made up the name: "/gelu/Constant_output_0", "onnx::Mul_12", "12", "val_12".
+/// Returns whether PyTorch made up the name, such as "/gelu/Constant_output_0", "onnx::Mul_12", "12" or "val_12".
 bool is_made_by_pytorch(const std::string& name) {
   static const std::regex made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
   return std::regex_match(name, made);
@@ -43,7 +43,7 @@ bool are_alike(const Constant& x) {
 /// Attention scores at or below this are masked.
 constexpr float kUnseen = -1e4F;
 
-/// Returns whether x holds only 0 and one number that is low enough to vanish in a softmax, such as -100 in Swin.
+/// Returns whether x holds only 0 and one number low enough to vanish in a softmax, such as -100 in Swin Transformers.
 bool hides_scores(const Constant& x) {
   constexpr float kLow = -100;
   const float low = std::ranges::min(x.reals);
@@ -51,7 +51,7 @@ bool hides_scores(const Constant& x) {
          std::ranges::all_of(x.reals, [&](float v) { return v == 0 || v == low; });
 }
 
-/// Returns whether x is [...,N,N] with one number up to, or below, the diagonal and another in the rest.
+/// Returns whether x is [...,N,N] with one number below the diagonal (perhaps including it) and another in the rest.
 bool is_triangle(const Constant& x) {
   const std::size_t rank = x.shape.size();
   if (rank < 2 || x.shape[rank - 1] != x.shape[rank - 2] || x.shape[rank - 1] < 3) {
@@ -73,7 +73,7 @@ bool is_triangle(const Constant& x) {
   return splits(0) || splits(1);
 }
 
-/// Returns whether columns of x [N,D] are sines or cosines: x[p+1] + x[p-1] = 2 cos(w) x[p], beginning with 0 or 1.
+/// Returns whether the columns of x [N,D] are sines or cosines: x[0] is 0 or 1, and x[p+1] + x[p-1] = 2 cos(w) x[p].
 bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
   constexpr double kError = 2e-3;
   const auto at = [&](std::int64_t p, std::int64_t d) { return static_cast<double>(x.real_at(p * D + d)); };
@@ -97,7 +97,7 @@ bool oscillates(const Constant& x, std::int64_t N, std::int64_t D) {
   return true;
 }
 
-/// Returns whether x holds sines and cosines of positions, [N,D] plus dimensions of 1, as in the Transformer or RoPE.
+/// Returns whether x, [N,D] with any further dimensions of 1, holds sines and cosines of positions, as in RoPE.
 bool is_sinusoid(const Constant& x) {
   Shape shape = x.shape;
   std::erase(shape, 1);
@@ -170,7 +170,7 @@ std::optional<std::string> fixed_table(const Constant& constant) {
     return constant.real_at(0) <= kUnseen ? std::optional<std::string>("a mask") : std::nullopt;
   }
   if (constant.reals.size() == 1) {
-    return std::nullopt;  // One value for all elements.
+    return std::nullopt;  // All elements are equal.
   }
   if (hides_scores(constant) || is_triangle(constant)) {
     return "a mask";

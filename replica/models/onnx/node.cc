@@ -21,12 +21,12 @@ bool all_equal(const Constant& constant) {
                          : constant.element == Proto::BOOL && constant.integers.size() == 1;
 }
 
-/// Returns whether elements differ. The ones and zeros of a norm without weights are not a surprise.
+/// Returns whether the constant holds different reals. The ones and zeros of a norm without weights are not a surprise.
 bool has_content(const Constant& constant) {
   return constant.real() && std::ranges::any_of(constant.reals, [&](float x) { return x != constant.reals[0]; });
 }
 
-/// Clamps finite elements to float16's range; infinities stay.
+/// Clamps finite elements to float16's range and keeps infinities.
 std::shared_ptr<const Constant> within_half(const std::shared_ptr<const Constant>& constant) {
   constexpr float kLargest = 65504;
   const auto beyond = [](float x) { return std::isfinite(x) && std::abs(x) > kLargest; };

@@ -18,31 +18,31 @@
 /// The node and the builder that a translator of one ONNX operator works with.
 namespace poprun::onnx_import {
 
-/// A value of the ONNX graph, known at import, on the device, or both. On the device, real types are f32, integers i32
-/// (uint8: u8), and bools f32 of 0 and 1.
+/// A value of the ONNX graph that is known at import, on the device, or both. On the device, reals are f32, integers
+/// i32 (but uint8 is u8), and bools are f32 with the values 0 and 1.
 struct Value {
   std::string name;
   Element element = ::onnx::TensorProto::FLOAT;
   std::shared_ptr<const Constant> constant;
   std::optional<TensorId> tensor;
-  bool stored = false;  ///< An initialiser, or a weight in a Constant node.
-  bool node = false;    ///< Comes from a Constant node.
+  bool stored = false;  ///< Whether it is an initialiser, or a weight in a Constant node.
+  bool node = false;    ///< Whether it comes from a Constant node.
   Verdict verdict;      ///< Whether it is trained.
-  bool sample = false;  ///< An input whose elements happen to be known; see ImportOptions.
+  bool sample = false;  ///< Whether it is an input with known elements (ImportOptions::samples).
 };
 
-/// The import's state: values by name, and what became of them.
+/// The state of an import.
 struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
-  bool as_written = false;  ///< As in ImportOptions, like `half`.
+  bool as_written = false;  ///< This field and `half` are as in ImportOptions.
   bool half = false;
   Storage storage;              ///< How the file stores weights.
-  std::int64_t file_batch = 0;  ///< Batch size that the file was written for; 0 if left open.
+  std::int64_t file_batch = 0;  ///< Batch size that the file was written for, or 0 if left open.
   std::int64_t batch = 0;       ///< Batch size that it is imported for.
   std::string constants;        ///< Prefix of the names of constants.
-  std::set<std::string> read;   ///< Values that a node reads or the model outputs.
+  std::set<std::string> read;   ///< Values that a node reads or that the model outputs.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< Initial values, by variable.
   std::vector<Note> notes;
@@ -58,7 +58,7 @@ struct Scope {
 
 enum class Use : std::uint8_t {
   kOperand,
-  kWeight,  ///< An operand that is usually learnt; affects only the notes.
+  kWeight,  ///< An operand that is usually learnt. This affects only the notes.
   kBuffer,  ///< A running statistic, however it is stored.
 };
 
@@ -73,7 +73,7 @@ class Node {
   [[nodiscard]] Builder& builder() { return *scope_.builder; }
   [[nodiscard]] const ::onnx::NodeProto& proto() const { return proto_; }
 
-  /// Returns the number of listed inputs, and whether input i is given. Functions that take an i require has(i).
+  /// Return the number of listed inputs, and whether input i is given. Functions that take an index i require has(i).
   [[nodiscard]] std::size_t inputs() const { return static_cast<std::size_t>(proto_.input_size()); }
   [[nodiscard]] bool has(std::size_t i) const;
   [[nodiscard]] std::size_t outputs() const { return static_cast<std::size_t>(proto_.output_size()); }
@@ -84,7 +84,7 @@ class Node {
   [[nodiscard]] Shape shape(std::size_t i) const;
   [[nodiscard]] Element element(std::size_t i) const { return value(i).element; }
 
-  /// Returns whether to compute the result at import: every input is known, none is a weight, and none is large.
+  /// Returns whether to compute the result at import: this needs known inputs, none of which is a weight or large.
   [[nodiscard]] bool folds() const;
 
   /// Return the elements of input i. Errors: kUsage if they are not known at import.
@@ -92,7 +92,7 @@ class Node {
   Result<std::vector<std::int64_t>> integers_of(std::size_t i);
   Result<float> real_of(std::size_t i);  ///< Requires an input with one element.
 
-  /// Return input i on the device: in its own layout, row-major, channels-last (of rank 4), as a weight, as a buffer.
+  /// Return input i on the device: in its own layout, row-major, channels-last (rank 4), as a weight, or as a buffer.
   Result<TensorId> tensor(std::size_t i) { return materialise(i, Use::kOperand); }
   Result<TensorId> row_major(std::size_t i);
   Result<TensorId> image(std::size_t i);
@@ -117,12 +117,12 @@ class Node {
   Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute, std::size_t i);
 
   Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes = {});
-  /// Convert operands and results of operators that take only reals: 32-bit integers to float32 in any precision,
-  /// exactly up to 2^24, and results back to integers, truncated.
+  /// Convert the operands and results of operators that take only reals. 32-bit integers become float32 whatever the
+  /// job's precision, exactly up to 2^24. Results are truncated to integers.
   Result<TensorId> to_reals(TensorId x);
   Result<TensorId> to_integers(TensorId y);
 
-  /// Applies `compute` to x. If x holds integers, they are converted to reals, and the result back to integers.
+  /// Applies `compute` to x. If x holds integers, converts them to reals and the result back to integers.
   Result<TensorId> on_reals(TensorId x, const std::function<Result<TensorId>(TensorId)>& compute);
 
   /// Adds an operation. Converts integer inputs to reals and, if there are any, the result back to integers.
@@ -133,15 +133,15 @@ class Node {
   Result<TensorId> row_major_of(TensorId x);
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);
 
-  /// Returns the name for one of our layers that computes this node's output.
+  /// Returns a name for a layer of ours that computes this node's output.
   [[nodiscard]] std::string free_name() const { return scope_.free_name(proto_.output(0)); }
 
   Result<TensorId> fill(Shape shape, double value);
 
-  /// Adds a constant that the translator made for this node, as a device tensor.
+  /// Adds a constant that the translator made for this node as a device tensor.
   Result<TensorId> device_constant(Constant constant, const std::string& suffix);
 
-  /// Returns a copy, since adding operations moves the graph's tensors.
+  /// Returns a copy of a tensor's type, since adding operations moves the graph's tensors.
   [[nodiscard]] TensorType type(TensorId id) { return builder().type(id); }
 
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
@@ -154,7 +154,7 @@ class Node {
   void set_written(Constant constant);
   /// Makes output 0 a separate copy of input 0, a weight.
   void copy_weight();
-  /// Makes output k the same value as input i, or as the value called `name`.
+  /// Make output k the same value as input i, or as the value called `name`.
   void pass(std::size_t k, std::size_t i);
   Status take(std::size_t k, const std::string& name);
 
@@ -172,17 +172,17 @@ class Node {
   const ::onnx::NodeProto& proto_;
 };
 
-/// Returns `axis` counted from 0, for a tensor of `rank` dimensions. Errors: kData if it is out of range.
+/// Returns the axis counted from 0 for a tensor with `rank` dimensions. Errors: kData if it is out of range.
 Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank);
 
 /// Lowers an ONNX operator to ours.
 struct Translator {
   std::string op;
-  std::size_t inputs = 1;  ///< Required inputs; a node with fewer is wrong.
+  std::size_t inputs = 1;  ///< Number of required inputs. A node with fewer is wrong.
   Status (*translate)(Node& node) = nullptr;
 };
 
-/// Return all translators, sorted by operator, and the translator of one, or null.
+/// Return all translators, sorted by operator, and the translator of one operator, or null if there is none.
 const std::vector<Translator>& all_translators();
 const Translator* find_translator(const std::string& op);
 

@@ -7,7 +7,7 @@
 namespace poprun::onnx_import {
 namespace {
 
-/// Checks known indices. Index n selects from a dimension of sizes[n % sizes.size()] elements.
+/// Checks known indices. The index at position n selects from a dimension of sizes[n % sizes.size()] elements.
 Status check_known(const Node& node, const Shape& sizes) {
   const Value& given = node.value(1);
   if (given.constant == nullptr || given.sample || given.constant->real()) {

@@ -8,30 +8,30 @@
 #include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 
-/// NumPy's broadcasting: shapes are aligned at their last dimension, and a dimension that is 1 or missing is repeated
+/// NumPy's broadcasting. Shapes are aligned at their last dimension, and a dimension that is 1 or missing is repeated
 /// (numpy.org/doc/stable/user/basics.broadcasting.html).
 namespace poprun {
 
-/// Returns the shape that a and b broadcast to; nothing if they are incompatible.
+/// Returns the shape that a and b broadcast to, or nothing if they are incompatible.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 
 /// Returns the result type of an elementwise operator: the shape that all operands broadcast to, channels-last if any
-/// operand is, with the first operand's element type. Nothing if shapes or layouts are incompatible.
+/// operand is, with the first operand's element type. Returns nothing if shapes or layouts are incompatible.
 std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
 
-/// Sets a broadcast input's gradient to `gradient`, of the result's type, summed over the repeated dimensions.
+/// Sums `gradient`, of the result's type, over an input's repeated dimensions and sets the input's gradient to the sum.
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
 /// Nested loops over a tensor's elements in memory order, with the corresponding elements of other tensors.
 struct BroadcastLoops {
-  Shape sizes;                 ///< Outermost first; never empty; the last one is the innermost row.
-  std::vector<Shape> strides;  ///< By operand: stride of each loop in elements; 0 repeats.
+  Shape sizes;                 ///< Outermost first, never empty. The last one is the innermost row.
+  std::vector<Shape> strides;  ///< By operand: the stride of each loop, in elements; 0 repeats.
 
-  /// Elements per row, and an operand's stride between them.
+  /// Return the number of elements per row, and an operand's stride between them.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }
   [[nodiscard]] std::int64_t row_stride(std::size_t operand) const { return strides[operand].back(); }
 
-  /// Calls visit(offset of the row in the whole tensor, offsets by operand) for the rows in order.
+  /// Calls visit(offset of the row in the whole tensor, offsets by operand) for all rows in order.
   template <typename Visit>
   void for_each_row(Visit visit) const {
     Shape index(sizes.size() - 1, 0);
@@ -50,8 +50,8 @@ struct BroadcastLoops {
   void step(Shape& index, Shape& offsets) const;
 };
 
-/// Returns the loops over `whole` with `operands`, each of which broadcasts to whole's shape, in any layout. Merges
-/// loops that are contiguous in all tensors, so that equal types give a single row.
+/// Returns the loops over `whole` with `operands`, in any layouts. Requires: each operand broadcasts to the shape of
+/// `whole`. Loops that are contiguous in all tensors are merged, so that equal types give a single row.
 BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands);
 
 }  // namespace poprun

@@ -11,35 +11,35 @@
 
 namespace poprun {
 
-/// What happens if a new tensor has a name that is taken.
+/// What happens if the name of a new tensor is taken.
 enum class Naming : std::uint8_t {
-  kCompiler,  ///< The new tensor gets a suffix: the compiler chose the name.
-  kModel,     ///< Error: the model's author chose both names.
+  kCompiler,  ///< The new tensor gets a suffix, because the compiler chose its name.
+  kModel,     ///< This is an error, because the model's author chose both names.
 };
 
 /// Appends operations to one region of a graph, and infers their output types from the operators' shape faces. The
-/// first error sticks: later calls do nothing and return an arbitrary id, and `status` returns the error. In this way,
-/// models read like the network they describe and are checked once, at the end.
+/// first error is kept: later calls do nothing and return an arbitrary id, and `status` returns the error. In this way,
+/// models read like the networks that they describe, and errors are checked once, at the end.
 ///
-/// Errors; all name the tensor
+/// Errors, all of which name the tensor
 ///   error of the operator's shape face   the operands do not fit
 ///   kBug                                 a mistake in the model's source file: an unknown operator, the wrong number
 ///                                        of outputs or, with Naming::kModel, a name that is taken
 class Builder {
  public:
-  /// Appends at `place`. Names of new tensors start with `prefix` and never equal a reserved name (Graph::reserve).
+  /// Appends operations at `place`. Names of new tensors start with `prefix` and are never reserved (Graph::reserve).
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
-  /// Assigns operations added from now on to the model's layer with that name (no prefix): the existing one, or a new
-  /// one after the others. Layers are therefore in the order of the forward pass, and evaluation has the same layers.
+  /// Assigns operations added from now on to the model's layer with that name (no prefix). If there is none, it is
+  /// added after the others. Layers are therefore in the order of the forward pass, and evaluation has the same layers.
   void layer(const std::string& name, bool counted = true);
 
-  /// As `layer`, also for the operations of this region starting at index `first` of `operations()`.
+  /// Does the same as `layer`, and also assigns the operations of this region from index `first` of `operations()` on.
   void layer_from(std::size_t first, const std::string& name);
 
-  void set_origin(const Origin& origin) { origin_ = origin; }  ///< Of operations added from now on.
+  void set_origin(const Origin& origin) { origin_ = origin; }  ///< For operations added from now on.
 
-  /// Adds an operation with new outputs. Output k is named names[k].
+  /// Adds an operation with new outputs. Output k gets the name names[k].
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::string>& names);
   TensorId add_one(std::string kind, std::vector<TensorId> inputs, Attributes attributes, const std::string& name);
@@ -47,22 +47,22 @@ class Builder {
   /// Adds an operation that updates tensors in place: its outputs are `updated`, which are among its inputs.
   void update(std::string kind, std::vector<TensorId> inputs, Attributes attributes, std::vector<TensorId> updated);
 
-  /// Returns the variable with this full name (no prefix), which outlives the function: the existing one, or a new one
-  /// that the function "load" initialises. Requires: an existing one has that type and role.
+  /// Returns the variable with this full name (no prefix), which outlives the function. If there is none, adds one that
+  /// the function "load" initialises. Requires: an existing one has that type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// Returns the constant tensor, f32 even in half precision, with this full name: the existing one, or a new one with
-  /// row-major `values` that "load" computes. Cost: the Program holds them as text, about ten bytes each.
+  /// Returns the constant tensor with this full name, which is f32 even in half precision. If there is none, adds one
+  /// with row-major `values` that "load" computes. Cost: the Program holds them as text, about ten bytes each.
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
-  /// Keeps a tensor of the model in float32 in half precision. Does not apply to tensors computed from it.
+  /// Keeps a tensor of the model in float32 in half precision. This does not apply to tensors computed from it.
   void keep_f32(TensorId id);
 
   /// Adds tensors that the host writes from `stream` at this point.
   std::vector<TensorId> stream_in(const std::string& stream, const std::vector<std::string>& names,
                                   const std::vector<TensorType>& types);
 
-  /// Appends an operation unchanged, with its own origin: a data-movement or communication operation (replica/machine).
+  /// Appends a data-movement or communication operation (replica/machine) unchanged, with its own origin.
   void append(Operation operation);
 
   /// True if a tensor is called PREFIX + `name`, or its name begins with that and a dot.
@@ -74,15 +74,15 @@ class Builder {
   [[nodiscard]] const std::vector<Operation>& operations() const;  ///< Of this region so far.
 
   void refuse(Error error);   ///< Sets the sticky error, for models that cannot be built from their input.
-  void restate(Error error);  ///< Replaces it, for a caller that knows more about its cause.
+  void restate(Error error);  ///< Replaces that error, for a caller that knows more about its cause.
 
  private:
-  /// Returns the output types of one use of an operator, called `name` in errors; nothing after an error.
+  /// Returns the output types of one use of an operator, which errors call `name`. Returns nothing after an error.
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
 
   void blame(const std::string& name, const std::string& what);  ///< Sets the sticky error to kBug.
-  /// Returns the existing tensor with that name, if any; sets a kBug error if it has another type or role.
+  /// Returns the existing tensor with that name, if any. Sets a kBug error if it has another type or role.
   std::optional<TensorId> existing(const std::string& name, const TensorType& type, Role role);
 
   Graph& graph_;
@@ -93,21 +93,21 @@ class Builder {
   Naming naming_;
 };
 
-/// A term of a loss: the mean over the labels that count.
+/// A term of a loss, which is the mean over the labels that count.
 struct LossTerm {
   TensorId loss{};
   TensorId count{};               ///< Number of labels that count.
   std::string labels = "labels";  ///< The dataset's tensor of labels.
 };
 
-/// The results of a model's forward pass: scalars over the micro-batch, and the outputs of inference.
+/// The results of a model's forward pass: scalars for the whole micro-batch, and the outputs of inference.
 struct ModelOutputs {
-  TensorId loss{};                          ///< Mean over `count` items, or the sum of `terms`; training minimises it.
-  TensorId correct{};                       ///< Number of correct items; -`count` if the loss has no accuracy.
-  TensorId count{};                         ///< Number of items that count, which excludes padding.
-  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...]; logits for classifiers.
+  TensorId loss{};                          ///< The mean over `count` items or the sum of `terms`, to be minimised.
+  TensorId correct{};                       ///< Number of correct items, or -`count` if the loss has no accuracy.
+  TensorId count{};                         ///< Number of items that count; padding does not.
+  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...]; for classifiers, the logits.
   std::vector<LossTerm> terms = {};         ///< The terms, if the loss has several.
-  bool scored = true;                       ///< False: only a prediction, no scalars. Always true in training.
+  bool scored = true;                       ///< If false, there is only a prediction. True in training.
 };
 
 }  // namespace poprun

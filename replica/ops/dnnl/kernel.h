@@ -6,17 +6,17 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Kernels that run oneDNN on user memory, with the caller's scratchpad, on one thread.
+/// Kernels that run oneDNN on one thread, on the caller's memory and with the caller's scratchpad.
 namespace poprun {
 
-/// Returns oneDNN's CPU engine, shared by all kernels. Immutable, apart from oneDNN's cache of compiled kernels.
+/// Returns the CPU engine that all kernels share. It is immutable, except for oneDNN's cache of compiled kernels.
 const dnnl::engine& dnnl_cpu();
 
 /// Return the memory descriptor of a tensor as stored in device memory, and one whose layout oneDNN may choose.
 dnnl::memory::desc dnnl_desc(const TensorType& type);
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
-/// Runs a oneDNN primitive on device tensors. Reorders arguments needed in another layout through scratch.
+/// Runs a oneDNN primitive on device tensors. Arguments that it needs in another layout are reordered in scratch.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {

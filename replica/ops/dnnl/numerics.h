@@ -5,16 +5,16 @@
 #include <vector>
 
 /// What the bits of a result depend on besides the Program: the libraries that compute it, and their instruction sets.
-/// Our own kernels are compiled for several instruction sets, too, but are bit-identical on all (simd.h).
+/// Our own kernels are compiled for several instruction sets, too, but give the same bits with all (simd.h).
 namespace poprun {
 
 struct Numerics {
-  /// Instruction sets that oneDNN can be limited to on this processor, smallest first, as values of the environment
-  /// variable ONEDNN_MAX_CPU_ISA in lower case. The last one is in effect.
+  /// Instruction sets to which oneDNN can be limited on this processor, smallest first. They are named as in the
+  /// environment variable ONEDNN_MAX_CPU_ISA, but in lower case. The last one is in effect.
   std::vector<std::string> cpu_isas;
-  std::string onednn_version;  ///< "2.6.3".
-  /// Digest of a few thousand values of exp, log, pow and sin, whose last bits differ between glibc's variants with and
-  /// without fused multiply-add, and between its versions.
+  std::string onednn_version;  ///< Such as "2.6.3".
+  /// Digest of a few thousand values of exp, log, pow and sin. Their last bits differ between versions of glibc, and
+  /// between its variants with and without fused multiply-add.
   std::uint64_t libm_digest = 0;
 };
 

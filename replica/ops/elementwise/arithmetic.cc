@@ -9,18 +9,18 @@
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
 ///   constant() shape=[..] values=[..]  ->  f32, row-major, with these elements
-///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 if `kept` is not zero, else -16,384;
-///                                  added to attention scores [B,h,T,T], it hides the other tokens
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 if `kept` is not zero, else -16,384; when it is
+///                                  added to attention scores [B,h,T,T], it hides tokens that are not kept
 ///   causal_mask() size=T   ->  f32[T,T], 0 if column <= row, else -16,384; added to scores, it hides later tokens
-///   accumulate(sum, x)     ->  sum, updated in place to sum + x; with mean=1 to the mean over the
+///   accumulate(sum, x)     ->  sum, updated in place to sum + x or, with mean=1, to the mean over the
 ///                              step's micro-batches so far, sum + (x - sum) / their number
 ///   accumulate_metrics(total f32[3,3], loss, correct, count)  ->  total, updated in place: adds loss * count, correct
 ///                      and count to rows 0, 1 and 2. A row stores one number as the sum of a multiple of 4096, a whole
 ///                      number up to 2048 and a fraction, so counts up to 2^36 are exact, even over 4096 replicas
 ///
-/// exp(-16,384 + score) is 0 next to any visible score, and the sum of two masks and a score is finite even in half
-/// precision, where the lowest number is -65,504. If a token may see no token at all, the tokens hidden only by the
-/// attention mask are weighted by their scores, as with the -10,000 of BERT's first implementation.
+/// exp(-16,384 + score) is 0 compared with that of any visible score. The sum of two masks and a score is finite even
+/// in half precision, where the lowest number is -65,504. If a token may see no token at all, the tokens hidden only by
+/// the attention mask are weighted by their scores, as with the -10,000 of BERT's first implementation.
 namespace poprun::ops::arithmetic {
 namespace {
 

@@ -4,8 +4,8 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
-/// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0 elsewhere: "and" is mul, "or"
-/// is max, "not" is subtraction from 1.
+/// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0 elsewhere, so "and" is mul,
+/// "or" is max, and "not" is subtraction from 1.
 ///
 ///   equal(a, b), greater(a, b), greater_equal(a, b)  ->  mask; two f32 or two i32 tensors
 ///   where(mask, a, b)  ->  mask != 0 ? a : b, all f32
@@ -96,7 +96,7 @@ std::unique_ptr<Kernel> where_numerics(const Signature& s) {
   });
 }
 
-/// The gradient of an input is dy where that input was selected, 0 elsewhere.
+/// The gradient of an input is dy where that input was selected, and 0 elsewhere.
 void where_gradient(Differentiator& d) {
   const TensorId mask = d.operation().inputs[0];
   const TensorId dy = d.output_gradient(0);

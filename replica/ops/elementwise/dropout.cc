@@ -11,8 +11,9 @@
 ///
 /// Whether an element is dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
 /// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy,
-/// which recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
-/// of being kept to 1 part in 10,000 (all rates up to 0.92), else 32, so the mean over the draws is x at any rate.
+/// and so recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
+/// of being kept to 1 part in 10,000, as for all rates up to 0.92, else 32. In the mean over the draws, the result is x
+/// at any rate.
 namespace poprun::ops::dropout {
 namespace {
 
@@ -32,7 +33,7 @@ std::uint64_t key_of(const Moment& now, const std::string& name) {
   return (std::uint64_t{words[1]} << 32U) | words[0];
 }
 
-/// Draws are uniform integers; an element is dropped if its draw is below `threshold`.
+/// Draws are uniform integers. An element is dropped if its draw is below `threshold`.
 template <typename Draw>
 struct Drops {
   static constexpr double kDraws = 0x1p16 * (sizeof(Draw) == 4 ? 0x1p16 : 1);
@@ -101,7 +102,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return numerics_with<std::uint32_t>(s, static_cast<float>(1 / Drops<std::uint32_t>(rate).stays));
 }
 
-/// Counts a comparison and a product; random numbers come from the tile's hardware generator.
+/// Counts a comparison and a product. Random numbers come from the tile's hardware generator.
 Work work(const Signature& s) {
   return elementwise_work(s, 2);
 }

@@ -13,10 +13,10 @@
 ///   pow(a, b)  ->  a^b          prelu(a, b)  ->  a > 0 ? a : a b
 ///   mod(a, b), fmod(a, b)       the exact remainder of a / b, with the sign of b (Python's %) or of a (C's fmod)
 ///
-/// Shapes broadcast as in NumPy; layouts may be mixed, and the result is channels-last if an operand is. Gradients are
-/// summed over repeated dimensions; if a = b, max and min pass them to a. KIND_by_0 and KIND_by_1 are the derivatives
-/// of max, min, pow and prelu by a and b. That of a^b by a is 0 if b = 0, and by b it is 0 if a = 0 and b >= 0. A
-/// remainder is a - n b with an integer n; its derivative by b is -n.
+/// Shapes broadcast as in NumPy. Layouts may be mixed, and the result is channels-last if an operand is. Gradients are
+/// summed over repeated dimensions. If a = b, max and min pass them to a. KIND_by_0 and KIND_by_1 are the derivatives
+/// of max, min, pow and prelu with respect to a and b. For a^b, the former is 0 if b = 0, and the latter is 0 if a = 0
+/// and b >= 0. A remainder is a - n b with an integer n, so its derivative with respect to b is -n.
 namespace poprun::ops::elementwise {
 namespace {
 

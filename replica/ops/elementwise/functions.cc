@@ -31,11 +31,11 @@ float zero(float /*x*/, float /*a*/, float /*b*/) {
   return 0;
 }
 
-/// Computes erf(x) with a relative error of 4e-7: x p(x^2) / q(x^2), where p / q is the quotient of polynomials of
-/// degree 5 that is closest to erf(x) / x on [0, 3.85]; beyond that erf is 1 in float. Unlike the C library's erf it
+/// Computes erf(x) with a relative error of 4e-7 as x p(x^2) / q(x^2). p / q is the quotient of polynomials of degree 5
+/// that is closest to erf(x) / x on [0, 3.85]; beyond 3.85, erf is 1 in float. Unlike the C library's erf, this
 /// vectorises, which matters because exported models express gelu by erf.
 float error_function(float x, float /*a*/, float /*b*/) {
-  // One bound at a time: g++ does not vectorise nested conditionals.
+  // The bounds are applied one at a time, because g++ does not vectorise nested conditionals.
   const float above = x < -3.85F ? -3.85F : x;
   const float c = above > 3.85F ? 3.85F : above;
   const float s = c * c;
@@ -96,7 +96,7 @@ constexpr std::array kFunctions = {
     // ln(1 + exp(x))
     Function{"softplus", [](float x, float, float) { return (x > 0 ? x : x * 0) + std::log1p(std::exp(-std::abs(x))); },
              [](float x, float, float) { return 1 / (1 + std::exp(-x)); }, 16},
-    // x limited to [min, max]; derivative 1 on [min, max], bounds included; max if min > max
+    // x limited to [min, max], or max if min > max; the derivative is 1 from min to max inclusive
     Function{"clip",
              [](float x, float low, float high) {
                const float y = x < low ? low : x;
@@ -138,7 +138,7 @@ constexpr std::array kFunctions = {
              [](float x, float a, float) { return x > 0 ? 1.0F : std::exp(x / a); },
              10,
              {"alpha", 1}},
-    // x moved by bias towards 0 if |x| > lambd; 0 elsewhere
+    // x moved by bias towards 0 if |x| > lambd, else 0
     Function{"shrink",
              [](float x, float bias, float lambd) { return x < -lambd  ? x + bias
                                                            : x > lambd ? x - bias

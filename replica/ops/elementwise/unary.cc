@@ -4,8 +4,8 @@
 #include "replica/ops/elementwise/function_table.h"
 #include "replica/ops/face/simd.h"
 
-/// Functions of one element (function_table.h) whose forward and backward passes oneDNN computes, vectorised, from each
-/// row's algorithm, alpha and beta. Its exp, tanh and erf are polynomials with a relative error of about 1e-6.
+/// Functions of one element (function_table.h). oneDNN computes their forward and backward passes, vectorised, from
+/// each row's algorithm, alpha and beta. Its exp, tanh and erf are polynomials with a relative error of about 1e-6.
 namespace poprun::ops::unary {
 namespace {
 
@@ -53,7 +53,7 @@ constexpr std::array kFunctions = {
     Function{"selu", algorithm::eltwise_elu, kSeluAlpha, 0, false, kSeluScale, 11},
 };
 
-/// Describes a tensor to oneDNN as one row of elements: the layout does not matter.
+/// Describes a tensor to oneDNN as one row of elements, since the layout does not matter.
 dnnl::memory::desc row_of(const TensorType& type) {
   return {{type.elements()}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }
@@ -68,7 +68,7 @@ POPRUN_SIMD void multiply(float* y, std::int64_t n, float factor) {
   }
 }
 
-/// Wraps a oneDNN kernel to multiply its result by the function's scale.
+/// Wraps a oneDNN kernel so that its result is multiplied by the function's scale.
 std::unique_ptr<Kernel> scaled(const Function& f, std::unique_ptr<Kernel> kernel, std::int64_t n) {
   class Scaled final : public Kernel {
    public:

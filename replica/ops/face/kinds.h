@@ -49,19 +49,19 @@ inline constexpr const char* kLayerNorm = "layer_norm";
 
 namespace poprun {
 
-/// Flags among the attributes of products: 1, or absent, which means 0.
+/// Attributes of products that are flags. A flag is 1, or absent, which means 0.
 inline constexpr const char* kInputMajor = "input_major";
 inline constexpr const char* kTransposeA = "transpose_a";
 inline constexpr const char* kTransposeB = "transpose_b";
 
-/// Attribute of a matmul: the factor of its result.
+/// Attribute of a matmul: the factor by which its result is multiplied.
 inline constexpr const char* kScale = "scale";
 
-/// Whether a flag is present and 1.
+/// Returns whether a flag is present and 1.
 bool is_set(const Attributes& attributes, const std::string& name);
 
-/// Returns an operation that multiplies rows by one matrix of weights as a `linear`: the same product, but its
-/// gradients keep its attributes. Nothing for any other operation.
+/// If an operation multiplies rows by one matrix of weights, returns it as a `linear`. This is the same product, but
+/// its gradients keep its attributes. Returns nothing for any other operation.
 std::optional<Operation> as_linear(const Graph& graph, const Operation& operation);
 
 }  // namespace poprun

@@ -30,7 +30,7 @@ struct Signature {
 /// Returns the signature of an operation in a graph.
 Signature signature_of(const Graph& graph, const Operation& operation);
 
-/// Execution context of a kernel: when and where it runs. Kernels that draw random numbers need it.
+/// The time and place at which a kernel runs. Kernels that draw random numbers need it.
 struct Moment {
   std::uint64_t seed = 0;         ///< The job's seed.
   std::uint64_t step = 0;         ///< Training steps before this one.
@@ -42,17 +42,17 @@ struct Moment {
 /// An index that is out of range, for the error message.
 struct StrayIndex {
   std::int64_t index = 0;
-  std::int64_t size = 0;     ///< Size of the indexed dimension; -size to size - 1 are in range.
+  std::int64_t size = 0;     ///< Size of the indexed dimension; -size to size - 1 would be in range.
   std::int64_t element = 0;  ///< Position of the index in the tensor of indices.
 };
 
-/// Addresses of the tensors of one use, all 64-byte aligned. They stay the same for the life of an engine.
+/// Addresses of the tensors of one use, all of them 64-byte aligned. They stay the same for the life of an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
-  std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
+  std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes with undefined contents, 64-byte aligned.
   const Moment* moment = nullptr;
-  std::optional<StrayIndex>* stray = nullptr;  ///< Receives the first stray index of a run; null: none is recorded.
+  std::optional<StrayIndex>* stray = nullptr;  ///< Receives a run's first stray index; if null, none is recorded.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -67,10 +67,10 @@ struct Operands {
   }
 };
 
-/// Computes one use of an operator. Prepared once, run in every step.
+/// Computes one use of an operator. It is prepared once and run in every step.
 ///
-/// Deterministic: the same operand bytes give the same result bytes at any address. (Some of oneDNN's sums depend on
-/// addresses modulo 64, which is always 0.) Single-threaded.
+/// It is deterministic: the same operand bytes give the same result bytes at any address. (Some of oneDNN's sums depend
+/// on addresses modulo 64, which is always 0.) It uses one thread.
 class Kernel {
  public:
   Kernel() = default;
@@ -80,7 +80,7 @@ class Kernel {
 
   virtual void run(const Operands& operands) = 0;
 
-  /// Returns the host bytes that `run` needs besides the operands: workspace of a CPU library, not device memory.
+  /// Returns the bytes of host memory that `run` needs besides the operands. A CPU library uses them as workspace.
   [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
 };
 
@@ -100,73 +100,73 @@ std::unique_ptr<Kernel> make_kernel(Function function) {
 
 class Differentiator;
 
-/// An output that aliases an input, at an offset.
+/// An output that shares its memory with an input, at an offset.
 struct Overlay {
   std::size_t input = 0;
   std::size_t output = 0;
-  Bytes distance;  ///< From the input's first byte to the output's; may be negative.
+  Bytes distance;  ///< Distance from the input's first byte to the output's, which may be negative.
 };
 
-/// How an operator works on shards: the first `inputs` inputs and the first `outputs` outputs are sharded. Element i of
-/// these outputs depends only on elements i of the sharded inputs and on the other inputs, which are unsharded, so
-/// padding a shard with zeros does not change its elements. Further outputs are exact sums over the elements
+/// How an operator works on shards. The first `inputs` inputs and the first `outputs` outputs are sharded. Element i of
+/// these outputs depends only on elements i of the sharded inputs and on the other inputs, which are unsharded.
+/// Therefore, padding a shard with zeros does not change its elements. Further outputs are exact sums over the elements
 /// (square_sum.h): zeros add nothing, and the sums of all shards add up to the sum of the full tensor.
 struct Cut {
-  std::uint8_t inputs = 0;  ///< 0: it needs all operands unsharded.
+  std::uint8_t inputs = 0;  ///< If 0, the operator needs all operands unsharded.
   std::uint8_t outputs = 0;
 
   explicit operator bool() const { return inputs > 0; }
 };
 
-/// A kind of operator. `shape`, `work` and `numerics` are never null; each of the others says what null means. The
-/// registry checks which must be given together.
+/// A kind of operator. `shape`, `work` and `numerics` are never null. Each of the others says what null means. The
+/// registry checks that those that belong together are given together.
 struct Operator {
   std::string kind;
 
-  /// Returns the output types. Errors: kUsage if the inputs or attributes do not fit, with the operator, its needs and
-  /// what it was given.
+  /// Returns the output types. Errors: kUsage if the inputs or attributes do not fit. The message names the operator,
+  /// what it needs and what it was given.
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
-  /// Adds the backward operations through the Differentiator. `flat`: adds none, so that no gradient passes. Null: not
-  /// differentiable, and the job is refused if a gradient has to pass.
+  /// Adds the backward operations through the Differentiator. `flat` adds none, so that no gradient passes. If null,
+  /// the operator is not differentiable, and a job in which a gradient has to pass is refused.
   void (*gradient)(Differentiator&) = nullptr;
 
-  /// Returns the work of one use, from which its device time follows unless the planner times its `product`.
+  /// Returns the work of one use. Its device time follows from the work unless the planner times its `product`.
   Work (*work)(const Signature&) = nullptr;
 
   /// Returns a kernel that computes in float32. prepare_kernel (half/half_kernel.h) adds the conversions for float16.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
 
   /// For sums of products over one dimension: returns the axis of each input that the sum runs over, or kNoAxis for an
-  /// input that is added once (an optional bias). Empty: this use cannot be split along it. Null: not a sum of
-  /// products.
+  /// input that is added once (an optional bias). If the result is empty, this use cannot be split along the dimension.
+  /// Null if the operator is not a sum of products.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
   /// For sums of products: returns the product that the convolution planner spreads over the tiles. The stored types of
-  /// the signature decide its arithmetic. Null exactly if `contraction` is: the operator uses no matrix units, only
-  /// vector units.
+  /// the signature decide its arithmetic. Null exactly if `contraction` is null. The operator then uses only vector
+  /// units, no matrix units.
   Product (*product)(const Signature&) = nullptr;
 
   /// For sums of products: returns the meaning of each axis of the first two inputs and the first output. Null exactly
-  /// if `product` is.
+  /// if `product` is null.
   OperandAxes (*operand_axes)(const Signature&) = nullptr;
 
-  /// Outputs with this index or a higher one are statistics, which are float32 in any precision.
+  /// Outputs with this index or a higher one are statistics, which are float32 whatever the job's precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
-  /// True if the numerics read Operands::moment, so that equal operands give different results in different
+  /// Whether the numerics read Operands::moment, so that equal operands give different results in different
   /// micro-batches.
   bool reads_moment = false;
 
-  /// Inputs whose buffer output 0 may reuse if both have the same type. Element i of the output depends only on their
-  /// elements i, or the kernel writes it after reading all that it needs. The result is bit-identical.
+  /// Inputs whose buffer output 0 may reuse if both have the same type. Either element i of the output depends only on
+  /// their elements i, or the kernel has read all that it needs before it writes. The result is bit-identical.
   std::vector<std::size_t> in_place = {};
 
-  /// How the operator works on shards, if it can. The author declares it; shards_test.cc checks every declaration.
+  /// How the operator works on shards, if it can. Its author declares this, and shards_test.cc checks the declaration.
   Cut on_shards = {};
 
-  /// Returns how outputs must alias inputs for this use to have nothing to do, because its outputs and its inputs are
-  /// then the same bytes. Empty: this use always moves or computes something. Null: every use does, whatever aliases.
+  /// Returns how outputs must overlay inputs so that this use has nothing to do, because its outputs are then the same
+  /// bytes as its inputs. If the result is empty, this use always has something to do; if null, every use has.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
@@ -179,13 +179,13 @@ Operator on_shards(Operator op, Cut cut);
 /// Checks whether output 0 of this use may reuse the buffer of `input`.
 bool may_take(const Operator& op, const Signature& signature, std::size_t input);
 
-/// Checks whether this use has nothing to do if its inputs and outputs are at these addresses (relative to any origin).
+/// Returns whether this use has nothing to do if its inputs and outputs are at these addresses, relative to any origin.
 bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
              std::span<const std::int64_t> outputs);
 
 inline constexpr std::int64_t kNoAxis = -1;
 
-/// The gradient face of piecewise constant operators such as comparisons: no gradient passes.
+/// The gradient face of piecewise constant operators, such as comparisons, through which no gradient passes.
 inline void flat(Differentiator& /*d*/) {}
 
 /// Returns all operators, sorted by kind.
@@ -194,7 +194,7 @@ const std::vector<Operator>& all_operators();
 /// Returns the operator of that kind, or null.
 const Operator* find_operator(std::string_view kind);
 
-/// One operation, as its operator's gradient face sees it.
+/// An operation as its operator's gradient face sees it.
 class Differentiator {
  public:
   Differentiator() = default;
@@ -208,15 +208,15 @@ class Differentiator {
   /// True if the gradient with respect to input i is needed.
   [[nodiscard]] virtual bool wants(std::size_t input) const = 0;
 
-  /// Returns the gradient of the loss with respect to output i; zeros if the loss does not depend on it.
+  /// Returns the gradient of the loss with respect to that output, which is zero if the loss does not depend on it.
   virtual TensorId output_gradient(std::size_t output) = 0;
 
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
 
-  /// Removes and returns the gradient that other uses of input i have contributed so far, for an operator that adds its
-  /// own contribution: the operator must set the sum. Nothing if there is none, or if the input is a parameter, because
-  /// uses of a parameter have separate gradients.
+  /// Removes and returns the gradient that other uses of the input have contributed so far. An operator that calls this
+  /// adds its own contribution and must set the sum. Returns nothing if there is no such gradient, or if the input is a
+  /// parameter, because the uses of a parameter have separate gradients.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
   /// Adds an operation. Its output k is the gradient of input of_input[k] of the differentiated operation.
@@ -227,14 +227,14 @@ class Differentiator {
 /// Returns the name and version of the library that computes the heavy numerics.
 std::string numerics_library_version();
 
-/// Returns a kUsage error, for shape faces: `kind` needs `needed`, but was given the signature's inputs and attributes.
+/// Returns a kUsage error for a shape face: `kind` needs `needed` but was given the signature's inputs and attributes.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
-/// Returns the type in which one use computes: float16 if the first input and the first output are stored as float16
-/// (the rest may be scalars and statistics); with the attribute `partials`, its sums are float16, too.
+/// Returns the type in which one use computes. This is float16 if the first input and the first output are stored as
+/// float16 (the rest may be scalars and statistics). With the attribute `partials`, its sums are float16, too.
 Arithmetic arithmetic_of(const Signature& signature);
 
-/// Returns the work of an elementwise operator: moves every operand once and does `flops` per output element.
+/// Returns the work of an elementwise operator that moves every operand once and does `flops` per output element.
 Work elementwise_work(const Signature& signature, std::int64_t flops);
 
 }  // namespace poprun

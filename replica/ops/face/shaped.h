@@ -12,14 +12,14 @@
 /// Shapes of tensors as operators and their attributes describe them.
 namespace poprun {
 
-/// Returns `shape=[..] layout="row-major" | "nhwc"`, the attributes that give the type of expand, reshape and sum_to.
+/// Returns the attributes that give the type of expand, reshape and sum_to: `shape=[..] layout="row-major" | "nhwc"`.
 inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
   const std::string text = layout == Layout::kChannelsLast ? "nhwc" : "row-major";
   return {{"shape", std::move(shape)}, {"layout", text}};
 }
 
-/// Returns the type that the attributes describe, with elements of type `data`; nothing if one of them is missing, or
-/// if the layout is nhwc and the rank is not 4.
+/// Returns the type that the attributes describe, with elements of type `data`. Returns nothing if one of them is
+/// missing, or if the layout is nhwc and the rank is not 4.
 inline std::optional<TensorType> shaped_type(DataType data, const Attributes& attributes) {
   if (!attributes.has("shape") || !attributes.has("layout")) {
     return std::nullopt;
@@ -37,13 +37,13 @@ inline bool is_image(const TensorType& type) {
   return type.data == DataType::kF32 && type.shape.size() == 4 && type.layout == Layout::kChannelsLast;
 }
 
-/// True if the attribute exists and has `count` integers, all at least `least`.
+/// True if the attribute exists and has `count` integers, each of which is at least `least`.
 inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count, std::int64_t least) {
   return attributes.has(name) && attributes.integers(name).size() == count &&
          std::ranges::min(attributes.integers(name)) >= least;
 }
 
-/// The view that operators along one axis have of a tensor: [O,A,R], with dimensions in memory order.
+/// A tensor as operators along one axis see it: [O,A,R], with dimensions in memory order.
 struct AxisView {
   std::int64_t O;  ///< Product of the dimensions before the axis.
   std::int64_t A;  ///< Size of the axis.

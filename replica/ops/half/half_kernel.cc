@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
 
-/// Rounds stochastically. One draw serves eight elements: each takes 16 bits, of which 13 count.
+/// Rounds stochastically. One draw serves eight elements, each of which takes 16 bits and uses 13 of them.
 /// `first` is the index of from[0] in the tensor.
 void round_at_random(const float* from, Half* to, std::int64_t first, std::int64_t n, std::uint64_t key) {
   const std::int64_t end = first + n;
@@ -66,8 +66,8 @@ bool is_half(const TensorType& type) {
   return type.data == DataType::kF16;
 }
 
-/// A range of one dimension of a tensor in storage order: for each of `outer` blocks of `size` rows of `inner`
-/// elements, `length` rows starting at `begin`. The whole tensor is {1, 1, 0, 1, elements}.
+/// A range of one dimension of a tensor, in storage order. The tensor has `outer` blocks of `size` rows of `inner`
+/// elements, and the range is `length` rows of each block, from `begin` on. The whole tensor is {1, 1, 0, 1, elements}.
 struct Slice {
   std::int64_t outer = 1;
   std::int64_t size = 1;
@@ -105,7 +105,7 @@ struct Piece {
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Replaces the scratch offset of an operand that the kernel uses directly, because it is not float16.
+/// Stands for the scratch offset of an operand that the kernel uses directly, because it is not float16.
 constexpr std::int64_t kInPlace = -1;
 
 class HalfKernel final : public Kernel {
@@ -224,7 +224,8 @@ class HalfKernel final : public Kernel {
     }
   }
 
-  /// Returns the float32 buffer of output k, which is the input's buffer if the output is updated in place.
+  /// Returns the float32 buffer of output k. If the output is an input that is updated in place, it is that input's
+  /// buffer.
   std::byte* wide_output(const Operands& operands, const Operands& own, std::size_t k) const {
     const auto same = std::ranges::find(operands.inputs, operands.outputs[k]);
     if (same == operands.inputs.end()) {
@@ -288,8 +289,8 @@ class HalfKernel final : public Kernel {
   }
 
   Signature signature_;
-  std::optional<RandomName> stochastic_;  ///< Nothing: rounds to nearest.
-  std::int64_t shards_ = 0;               ///< Number of shards per tensor; 0: the operands are unsharded.
+  std::optional<RandomName> stochastic_;  ///< If empty, rounds to nearest.
+  std::int64_t shards_ = 0;               ///< Number of shards per tensor, or 0 if the operands are unsharded.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
   std::vector<std::int64_t> outputs_;  ///< Offsets in scratch, or kInPlace.

@@ -12,14 +12,15 @@
 ///   N  images    C  channels    H, W  input image    Y, X  output image
 ///
 ///   maxpool2d(x [N,C,H,W]{nhwc}) window=[.,.] stride=[.,.] pad=[top,left,bottom,right] ceil=0|1
-///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf if a window has no element of the image
-///   avgpool2d(x) the same, without dilation and with count_pad=0|1  ->  y;  the mean over a
-///       window's elements inside the image, or with count_pad=1 inside the zero-padded image.
-///       Windows of more than 1024 elements are summed in double to limit rounding errors
+///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf if a window has no element in the image
+///   avgpool2d(x) with the same attributes, but count_pad=0|1 in place of dilation  ->  y;  the mean over
+///       a window's elements inside the image or, with count_pad=1, inside the zero-padded image.
+///       Windows of more than 1024 elements are summed in double to limit rounding errors.
 ///
-/// Dilation d (default 1) puts a window's elements d pixels apart, so it spans reach = (window - 1) d + 1 pixels. Y =
-/// (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded up, but excluding a last window that
-/// would begin after the image, as in PyTorch and ONNX. Global pooling uses a window as large as the image.
+/// Dilation d (default 1) puts a window's elements d pixels apart, so the window spans reach = (window - 1) d + 1
+/// pixels. Y = (H + top + bottom - reach) / stride + 1, where the quotient is rounded down or, with ceil=1, up. As in
+/// PyTorch and ONNX, a last window that would begin after the image is excluded. Global pooling uses a window as large
+/// as the image.
 ///
 /// The gradient of a maximum goes to the first element of the window, in row-major order, that equals it. Like
 /// Graphcore's popnn, the operator finds that element again from x and y instead of storing indices.
@@ -81,7 +82,7 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
 /// The range that one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< End of its elements inside the image; can be empty only with dilation.
+  std::int64_t end;     ///< End of its elements inside the image. Only with dilation may there be none.
   std::int64_t step;    ///< Distance between its elements.
   std::int64_t padded;  ///< Number of its elements inside the padded image.
 };
@@ -168,7 +169,7 @@ std::unique_ptr<Kernel> max_numerics(const Signature& s) {
   });
 }
 
-/// Counts one operation per element of every window; `y` is the smaller image.
+/// Counts one operation per element of every window. `y` is the smaller image.
 Work work_of(const Signature& s, const TensorType& y) {
   Work work = elementwise_work(s, 0);
   const auto& window = s.attributes.integers("window");

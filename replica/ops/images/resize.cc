@@ -8,7 +8,7 @@
 #include "replica/ops/face/shaped.h"
 #include "replica/ops/face/simd.h"
 
-/// Interpolation along one axis; images are resized one axis at a time.
+/// Interpolation along one axis. Images are resized one axis at a time.
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, in memory order
 ///
@@ -22,7 +22,7 @@
 ///   "asymmetric"            i / scale
 ///   "align_corners"         i (A - 1) / (scale A - 1), but 0 if size = 1
 ///
-/// and by `mode`, with x extended by its first and last element:
+/// How y[i] is read depends on `mode`. Outside x, its first or last element is read:
 ///
 ///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (default; halves down),
 ///              "round_prefer_ceil", "floor", "ceil"
@@ -47,7 +47,7 @@ double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attribu
   const double scale =
       attributes.has("scale") ? attributes.real("scale") : static_cast<double>(size) / static_cast<double>(A);
   if (coordinates == "align_corners") {
-    // Not scale * A: size / A * A may differ from size in the last place.
+    // This is not scale * A, since size / A * A may differ from size in the last place.
     const double length =
         attributes.has("scale") ? attributes.real("scale") * static_cast<double>(A) : static_cast<double>(size);
     return size == 1 || length == 1 ? 0 : at * static_cast<double>(A - 1) / (length - 1);
@@ -79,7 +79,7 @@ std::array<double, 4> cubic_weights(double t, double a) {
   return {far(1 + t), near(t), near(1 - t), far(2 - t)};
 }
 
-/// Returns the taps around `place`; they may be outside x.
+/// Returns the taps around `place`, which may be outside x.
 std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   const std::string& mode = attributes.text("mode");
   if (mode == "nearest") {
@@ -98,7 +98,7 @@ std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   return taps;
 }
 
-/// Returns the taps of each element of y; all elements have the same number of taps.
+/// Returns the taps of each element of y. All elements have the same number of taps.
 std::vector<std::vector<Tap>> plan(std::int64_t A, const Attributes& attributes) {
   const std::int64_t size = attributes.integer("size");
   const bool exclude = attributes.has("exclude_outside") && attributes.integer("exclude_outside") != 0;

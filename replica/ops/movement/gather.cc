@@ -15,8 +15,9 @@
 ///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=. outside="zeros"  ->  y [S,O,P,R]
 ///
 /// The first `batch_dims` dimensions of x (default 0, at most axis) correspond to those of the indices. A negative
-/// index counts from the end, as in NumPy. Indices come from data: an index outside [-A, A) selects a row of zeros and
-/// gets no gradient. It is reported, which ends the job, unless outside="zeros" (for labels that do not count).
+/// index counts from the end, as in NumPy. Since indices come from data, an index outside [-A, A) selects a row of
+/// zeros and gets no gradient. It is reported, which ends the job, unless outside="zeros" (for labels that do not
+/// count).
 namespace poprun::ops::gather {
 namespace {
 
@@ -118,7 +119,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Counts the rows, which move between tiles; the table stays.
+/// Counts the rows, which move between tiles. The table stays where it is.
 Work work(const Signature& s) {
   const TensorType& y = s.outputs[0];
   Work work;
@@ -138,9 +139,10 @@ bool lies_within(const Attributes& attributes) {
              attributes.integer("whole");
 }
 
-/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with each row of dy added to
-/// the row it was gathered from, in index order. base defaults to 0; it holds other uses' contributions, if x is not a
-/// parameter. With begin=. whole=. dx is the piece of the gradient from `begin` on, of an axis of full size `whole`.
+/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with each row of dy added,
+/// in index order, to the row from which it was gathered. base defaults to 0. Unless x is a parameter, it holds the
+/// contributions of other uses. With begin=. whole=. the axis has full size `whole`, and dx is the piece from `begin`
+/// on.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||

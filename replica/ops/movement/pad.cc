@@ -6,9 +6,10 @@
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
-/// begin and end are the numbers of elements added before and after each dimension; negative ones remove. As in
-/// numpy.pad, elements added are `value` (default 0), or x mirrored (repeatedly if need be) at its first and last
-/// element, or these repeated. The gradient of an element of x is the sum over all its copies, in y's order.
+/// begin and end are the numbers of elements added before and after each dimension. Negative numbers remove elements.
+/// As in numpy.pad, the new elements are `value` (default 0), those of x mirrored at its first and last element
+/// (repeatedly if need be), or these two repeated. The gradient of an element of x is the sum over all its copies, in
+/// y's order.
 namespace poprun::ops::pad {
 namespace {
 
@@ -66,7 +67,7 @@ Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// Offsets in x of the positions of y, or kOutside: in elements, by dimension, in memory order.
+/// For each dimension, in memory order, the offsets in x of the positions of y, in elements, or kOutside.
 class Sources {
  public:
   Sources(const TensorType& x, const TensorType& y, const Attributes& attributes) {

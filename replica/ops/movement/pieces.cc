@@ -5,8 +5,8 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// Slices, splits and joins tensors along one axis. All tensors of an operation have the same element type and layout,
-/// which can be any.
+/// Slices, splits and joins tensors along one axis. All tensors of an operation have the same element type and layout;
+/// any will do.
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, all in memory order
 ///
@@ -24,7 +24,7 @@ AxisView bytes_along(const TensorType& type, std::int64_t axis) {
   return view;
 }
 
-/// Counts every byte as read, written and received from another tile once.
+/// Counts each byte as read once, written once and received from another tile once.
 Work move_work(const Signature& s) {
   Work work;
   for (const TensorType& y : s.outputs) {
@@ -186,7 +186,7 @@ Result<std::vector<TensorType>> split_shape(const Signature& s) {
   return sum == size_along(s.inputs[0], axis) ? Result<std::vector<TensorType>>(outputs) : bad();
 }
 
-/// Locates the pieces in the whole tensor: O runs, each with bytes[k] contiguous bytes of piece k.
+/// Locates the pieces in the whole tensor, which consists of O runs of bytes[k] contiguous bytes of each piece k.
 struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;

@@ -10,22 +10,23 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32, indices i32.
+/// Reads or writes elements or rows of a tensor at indexed places. All are row-major: x and updates f32, indices i32.
 ///
-///   gather_elements(x, indices) axis=.  ->  y, of indices' shape: x at y's coordinates, but `indices` along the axis
+///   gather_elements(x, indices) axis=.  ->  y, of indices' shape: x at y's own coordinates except along the axis,
+///       where `indices` gives the coordinate
 ///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., rows of x after q coordinates]: the
 ///       last dimension of indices holds coordinates in x, after `batch_dims` shared dimensions
 ///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add"
 ///   scatter_nd(x, indices, updates) batch_dims=. reduction="none" | "add"
 ///       ->  x, with the elements (rows) that a gather would read replaced or increased by updates, in their order
 ///
-/// A negative index counts from the end. Indices come from data: places outside x read as zeros, updates to them are
-/// dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the last
-/// update, and the gradient treats each of its updates as the last one.
+/// A negative index counts from the end. Since indices come from data, places outside x read as zeros, updates to them
+/// are dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the
+/// last update, but the gradient treats each of its updates as the last one.
 namespace poprun::ops::places {
 namespace {
 
-/// Locations of P rows of R elements in x: the base of a row, plus q indices times their strides.
+/// Locations of P rows of R elements in x. Each is the base of the row plus q indices times their strides.
 struct Places {
   std::int64_t R = 1;
   std::vector<std::int64_t> bases;    ///< [P]

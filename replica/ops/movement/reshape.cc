@@ -5,8 +5,9 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical order. Reorders
-/// memory if layouts differ: flattened NHWC images give features in the C, H, W order that frameworks expect.
+/// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical order. If the
+/// layouts differ, it reorders memory, so that flattened NHWC images give features in the order C, H, W that frameworks
+/// expect.
 namespace poprun::ops::reshape {
 namespace {
 
@@ -28,7 +29,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       std::memcpy(t.outputs[0], t.inputs[0], bytes);
     });
   }
-  // One reorder suffices if the shapes are equal or one side is row-major, which can be viewed in the other's shape.
+  // One reorder suffices if the shapes are equal, or if one side is row-major and can be viewed in the other's shape.
   POPRUN_CHECK(x.shape == y.shape || x.layout == Layout::kRowMajor || y.layout == Layout::kRowMajor);
   TensorType from = x;
   TensorType to = y;

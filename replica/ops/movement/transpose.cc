@@ -59,7 +59,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Nothing moves if the dimensions of more than one element keep their order.
+/// Nothing moves if the dimensions with more than one element keep their order.
 std::vector<Overlay> view(const Signature& s) {
   std::vector<std::int64_t> moving;
   for (const std::int64_t d : s.attributes.integers("perm")) {

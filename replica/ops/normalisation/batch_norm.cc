@@ -7,7 +7,7 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
-/// Batch normalisation: brings every channel to mean 0 and variance 1, then scales and shifts it.
+/// Batch normalisation brings every channel to mean 0 and variance 1, then scales and shifts it.
 ///
 ///   C  channels    M  elements per channel: N images of H x W, or N rows
 ///
@@ -19,9 +19,9 @@
 ///   y = (x - mean) / sqrt(variance + eps) * w + b,  x and y f32[N,C,H,W]{nhwc} or f32[N,C]
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
-/// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and records the unbiased
-/// variance. Channel sums are taken row by row, in double. The gradient of the training form passes through mean and
-/// variance; that of the inference form does not.
+/// This is torch.nn.BatchNorm2d. Training normalises with the biased variance of the batch (divided by M) and records
+/// the unbiased variance. Channels are summed row by row, in double. The gradient of the training form passes through
+/// mean and variance; that of the inference form does not.
 namespace poprun::ops::batch_norm {
 namespace {
 
@@ -48,7 +48,7 @@ bool fits(const Signature& s, std::size_t count) {
          s.attributes.has("eps") && s.attributes.real("eps") > 0;
 }
 
-/// Per-channel values of one run, in scratch.
+/// Values of each channel during one run, in scratch.
 struct Channels {
   double* sum;
   double* products;
@@ -135,7 +135,7 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
       });
 }
 
-/// Counts reading x twice and seven operations per element.
+/// Counts two reads of x and seven operations per element.
 Work training_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes();
@@ -269,7 +269,7 @@ std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
   return gradient_numerics(s, 0.0);
 }
 
-/// Counts reading x and dy twice and nine operations per element.
+/// Counts two reads of x and dy and nine operations per element.
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes() * 2;

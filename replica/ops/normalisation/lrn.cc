@@ -17,8 +17,8 @@
 ///   y[c] = x[c] / s[c]^beta,  s[c] = bias + alpha / size * sum of x[i]^2 over the window of c,
 ///   i from c - (size - 1) / 2 to c + size / 2, both rounded down, limited to existing channels
 ///
-/// This is ONNX's definition, and PyTorch's for odd sizes. We do not use oneDNN because it treats an even size as the
-/// next smaller odd size. Window sums are taken in channel order.
+/// This is ONNX's definition, and PyTorch's for odd sizes. We do not use oneDNN, because it treats an even size as the
+/// next smaller odd size. Windows are summed in channel order.
 ///
 ///   dx[c] = dy[c] s[c]^-beta - 2 alpha beta / size x[c] * sum of dy[i] x[i] s[i]^(-beta-1) over
 ///           the i whose windows contain c
@@ -68,7 +68,7 @@ POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std
   }
 }
 
-/// result[c] = s[c]^-beta. AlexNet's beta, 3/4, needs only two square roots, which vectorise.
+/// result[c] = s[c]^-beta. AlexNet's beta of 3/4 needs only two square roots, which vectorise.
 POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta, float* __restrict result) {
   if (beta == 0.75F) {
     for (std::int64_t c = 0; c < C; ++c) {

@@ -16,7 +16,7 @@
 ///   v = beta2 * v + (1 - beta2) * G * G      V = v / (1 - beta2^step)
 ///   u = M / (sqrt(V) + epsilon)
 ///
-/// Each optimiser's file gives its update of w. beta^step is computed in double.
+/// Each optimiser's file gives its update of w. The powers beta^step are computed in double.
 namespace poprun::adam_rule {
 
 template <const char* const& kind>
@@ -42,7 +42,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// Returns the rule for one run of an operator with `own` inputs besides the factor; nothing if the factor is kSkip.
+  /// Returns the rule for one run of an operator with `own` inputs besides the factor, or nothing if that is kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {
@@ -98,7 +98,7 @@ std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   });
 }
 
-/// Counts flops per element; a square root and a division count as one each.
+/// Counts flops per element. A square root and a division count as one each.
 inline Work elementwise_work(const Signature& s) {
   Work work = poprun::elementwise_work(s, 0);
   work.vector_flops = 15 * s.inputs[0].elements();

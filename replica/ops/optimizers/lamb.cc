@@ -16,8 +16,8 @@
 ///   lamb_moments(w, g, m*, v*, step [, factor])      ->  m, v, squares i32[2, 42] of w and U
 ///   lamb(w*, m, v, squares, rate, step [, factor])   ->  w
 ///
-/// U is computed in float32, element by element. The squares are exact sums, and the norms are rounded once, to double,
-/// so pieces of a tensor give the same norms as the full tensor.
+/// U is computed in float32, element by element. The squares are exact sums, and the norms are rounded only once, to
+/// double. Therefore, pieces of a tensor give the same norms as the full tensor.
 namespace poprun::optimizers::lamb {
 namespace {
 
@@ -86,7 +86,7 @@ std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
   });
 }
 
-/// `rate` is the learning rate times the tensor's trust ratio.
+/// Updates w. `rate` is the learning rate times the tensor's trust ratio.
 POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate, const float* __restrict m,
                        const float* __restrict v, float* __restrict w) {
   for (std::int64_t i = 0; i < rule.n; ++i) {
@@ -119,8 +119,8 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Counts the moments and sums on every tile, then one sum over all tiles. Square roots and divisions count as one
-/// flop. Models an IPU that adds in float, without the exact sums.
+/// Counts the moments and sums on every tile, then one sum over all tiles. A square root or a division counts as one
+/// flop. This models an IPU that adds in float, without the exact sums.
 Work moments_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 18 * s.inputs[0].elements();
@@ -128,7 +128,7 @@ Work moments_work(const Signature& s) {
   return work;
 }
 
-/// Counts recomputing U from m and v.
+/// Counts the recomputation of U from m and v.
 Work work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 9 * s.inputs[0].elements();

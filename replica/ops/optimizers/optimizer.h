@@ -7,11 +7,11 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Optimisers. Each has a file in this folder, with its hyper-parameters, its state per parameter and its operator. The
-/// compiler, the options and their help read the list of all. Nothing here needs oneDNN, so the launcher can link it.
+/// Optimisers. Each has a file in this folder with its hyper-parameters, its state per parameter and its operator. The
+/// compiler, the options and their help read the full list. Nothing here needs oneDNN, so the launcher can link it.
 namespace poprun {
 
-/// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the operator. A name has the
+/// A hyper-parameter of an optimiser: training.NAME in train.cfg and the attribute NAME of the operator. A name has the
 /// same meaning and range in all optimisers; each optimiser has its own default.
 struct HyperParameter {
   struct Range {
@@ -25,13 +25,13 @@ struct HyperParameter {
   std::string name;
   std::string fallback;             ///< The default, as users write it: "1e-8", "false".
   std::string help;                 ///< One line.
-  std::optional<Range> range = {};  ///< For a real number; empty for true or false, as attribute 1 or 0.
+  std::optional<Range> range = {};  ///< For a real number. Empty for true or false (attribute: 1 or 0).
 };
 
 struct Optimizer {
-  Operator rule;                         ///< Operator (update_rule.h); its kind is the optimiser's name.
-  std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE, initially zero.
-  bool counts_updates = false;           ///< If set, the number of the update follows `rate` in the inputs.
+  Operator rule;                         ///< The operator (update_rule.h). Its kind is the optimiser's name.
+  std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE that is initially zero.
+  bool counts_updates = false;           ///< Whether the number of the update follows `rate` in the inputs.
   std::vector<HyperParameter> hyper_parameters = {};
 
   /// For a rule that needs sums over the whole tensor: an operator that runs before it.
@@ -39,8 +39,8 @@ struct Optimizer {
   ///   moments(w, g, state*..., step [, factor])               ->  states, sums i32[2, 42]
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
-  /// The sums are two exact sums of squares (square_sum.h): adding those of a tensor's pieces elementwise gives the
-  /// sums of the full tensor. If the factor is kSkip, `moments` does not change anything either.
+  /// The sums are two exact sums of squares (square_sum.h). Adding those of a tensor's pieces elementwise gives the
+  /// sums of the full tensor. If the factor is kSkip, `moments` does not change anything, either.
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }

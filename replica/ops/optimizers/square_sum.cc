@@ -14,8 +14,8 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Bits of a value, counted in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units, so its sum is at most
-/// 2^53 units and exact in double, in any order.
+/// Bits of a value that is counted in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is at
+/// most 2^53 units and therefore exact in double, in any order.
 constexpr int kUnitsBits = 46;
 
 // Compilers map operations on these vectors to the instruction set.
@@ -23,7 +23,7 @@ using Floats __attribute__((vector_size(kLanes * sizeof(float)))) = float;
 using Doubles __attribute__((vector_size(kLanes * sizeof(double)))) = double;
 using Bits __attribute__((vector_size(kLanes * sizeof(double)))) = std::uint64_t;
 
-/// Returns the bits of the largest absolute value; those of infinity and NaN exceed those of any number.
+/// Returns the bits of the largest absolute value. As integers, those of infinity and NaN exceed those of any number.
 POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -48,7 +48,7 @@ std::int64_t total(const Doubles& lanes, int unit) {
   return sum;
 }
 
-/// Returns a number which, added to a double, rounds it to a multiple of 2^unit.
+/// Returns a number that, when added to a double, rounds it to a multiple of 2^unit.
 double shift_of(int unit) {
   return 1.5 * power_of_two(unit + 52);
 }
@@ -66,13 +66,13 @@ bool any(const Bits& bits) {
 struct Taken {
   std::int64_t high;  ///< In units of 2^high.
   std::int64_t low;   ///< In units of 2^low.
-  bool all;           ///< Nothing is left.
+  bool all;           ///< Whether nothing is left.
 };
 
 /// Squares `vectors` times kLanes numbers, exactly, in double. Takes the nearest multiple of 2^high from each square
 /// and the nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
 ///
-/// Requires: squares below 2^(high + kUnitsBits), high <= low + kUnitsBits.
+/// Requires: the squares are below 2^(high + kUnitsBits), and high <= low + kUnitsBits.
 POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors, double* __restrict rests) {
   const Doubles high_shift = shift_of(high) - Doubles{};
   const Doubles low_shift = shift_of(low) - Doubles{};
@@ -172,7 +172,7 @@ void SquareSum::carry() {
   std::int64_t over = 0;
   for (std::int64_t& digit : digits_) {
     const std::int64_t value = digit + over;
-    over = value >> kDigitBits;  // Rounds down, also if negative.
+    over = value >> kDigitBits;  // This rounds down, also if the value is negative.
     digit = value - over * (kDigitMask + 1);
   }
 }
@@ -212,7 +212,7 @@ double SquareSum::value() const {
   if (top == 0) {
     return 0;
   }
-  // The 64 bits starting at the highest set bit: four digits, filled up from the fifth.
+  // The 64 bits that start at the highest set bit: four digits, filled up from the fifth.
   constexpr std::ptrdiff_t kTaken = 5;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t k = top - 1; k > top - kTaken; --k) {
@@ -230,7 +230,7 @@ double SquareSum::value() const {
                     kLowest + static_cast<int>(top - kTaken + 1) * kDigitBits - free);
 }
 
-/// Returns digit `k`; those below the lowest are 0.
+/// Returns digit `k`. Digits below the lowest are 0.
 std::uint64_t SquareSum::digit(std::ptrdiff_t k) const {
   return k < 0 ? 0 : static_cast<std::uint64_t>(digits_[static_cast<std::size_t>(k)]);
 }

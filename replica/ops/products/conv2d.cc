@@ -15,11 +15,11 @@
 ///   conv2d(x [N,C,H,W]{nhwc}, w [O,C/G,R,S], b [O]) stride=[.,.] pad=[top,left,bottom,right]
 ///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b is optional
 ///
-/// Output channels of group g read the input channels of group g; G = C is a depthwise convolution. Dilation d puts the
-/// kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1. Weights,
-/// stored as in frameworks, change in every step, so each step reorders them into oneDNN's blocked form, which costs
-/// more than the convolution for small images and many weights. A 1x1 kernel with stride 1 and no padding avoids the
-/// reorder: it is a product of matrices, pixels by channels.
+/// Output channels of group g read the input channels of group g. With G = C, the convolution is depthwise. Dilation d
+/// puts the kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1.
+/// Weights are stored as in frameworks and change in every step. Each step therefore reorders them into oneDNN's
+/// blocked form, which costs more than the convolution for small images and many weights. A 1x1 kernel with stride 1
+/// and no padding avoids this, because it is a product of matrices, pixels by channels.
 namespace poprun::ops::conv2d {
 namespace {
 
@@ -60,7 +60,7 @@ bool fits(const Signature& s) {
          (s.inputs.size() == 2 || s.inputs[2] == TensorType{DataType::kF32, {w.shape[0]}, {}});
 }
 
-/// Returns y's type; nothing if the kernel is larger than the padded image.
+/// Returns y's type, or nothing if the kernel is larger than the padded image.
 std::optional<TensorType> convolved(const TensorType& x, const TensorType& w, const Attributes& attributes) {
   const auto& stride = attributes.integers("stride");
   const auto& pad = attributes.integers("pad");
@@ -101,7 +101,7 @@ memory::desc bias_desc(const TensorType& y) {
   return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
 }
 
-/// Returns oneDNN's plan of the forward pass, also the hint for both backward passes. `w` is a result of weights_of.
+/// Returns oneDNN's plan of the forward pass, which is also the hint for both backward passes. `w` is from weights_of.
 dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w, const TensorType& y,
                                                        const Geometry& g, bool with_bias) {
   return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(w),
@@ -130,7 +130,7 @@ std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorTy
   return PixelProduct{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
 }
 
-/// Checks whether equal filters give equal channels. With AVX2, oneDNN's product sums the columns beyond the last
+/// Returns whether equal filters give equal channels. With AVX2, oneDNN's product sums the columns beyond the last
 /// multiple of 16 in a different order, and a softmax of large numbers shows the difference.
 bool has_equal_columns(const PixelProduct& p) {
   return p.out % 16 == 0;
@@ -155,7 +155,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return std::make_unique<DnnlKernel>(dnnl::convolution_forward(plan), plan.scratchpad_desc(), arguments);
 }
 
-/// Counts the multiply-accumulates of any pass: each output pixel meets each weight of its filter once.
+/// Counts the multiply-accumulates of any pass: one for each output pixel and each weight of its filter.
 std::int64_t macs(const TensorType& y, const TensorType& w) {
   return y.elements() * (w.elements() / w.shape[0]);
 }
@@ -211,7 +211,7 @@ OperandAxes operand_axes(const Signature& /*s*/) {
 }
 
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
-/// Models also use it as a transposed convolution, so it has a gradient, too.
+/// Models also use this as a transposed convolution, so it has a gradient, too.
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
     const TensorType x{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast};
@@ -355,7 +355,7 @@ void gradient(Differentiator& d) {
   }
 }
 
-/// Return the dimensions that the three passes sum over: input channels, output channels, images.
+/// Return the dimensions over which the three passes sum: input channels, output channels and images.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 1, kNoAxis} : std::vector<std::int64_t>{};
 }

@@ -119,7 +119,7 @@ Product input_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kInputGradient, rows_of(s.inputs[0]), sizes.O, sizes.I);
 }
 
-/// The inputs of this product are the output features of w.
+/// In this product, the output features of w are the inputs.
 OperandAxes input_gradient_axes(const Signature& s) {
   const bool by_inputs = input_major(s.attributes);
   return {.input = {kBatch, kInputs},
@@ -179,7 +179,7 @@ Work weight_gradient_work(const Signature& s) {
   return product_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
-/// The features of x are the rows of this product, which sums over the rows of x.
+/// In this product, which sums over the rows of x, the rows are the features of x.
 Product weight_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(), rows_of(s.inputs[0]),
                        s.inputs[1].shape.back());
@@ -215,7 +215,7 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// Return the dimensions that the three passes sum over: input features, output features, first dimension of the rows.
+/// Return the dimensions over which the passes sum: input features, output features, and the rows' first dimension.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
 }

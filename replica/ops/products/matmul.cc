@@ -14,8 +14,9 @@
 ///
 ///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.  ->  c [...,M,N] = scale * a b
 ///
-/// With transpose_a=1 a is [...,K,M], with transpose_b=1 b is [...,N,K]; scale defaults to 1. Leading dimensions
-/// broadcast as in NumPy. If b has none, there is a single product, with a's flattened into rows.
+/// With transpose_a=1, a is [...,K,M]; with transpose_b=1, b is [...,N,K]. scale defaults to 1. Leading dimensions
+/// broadcast as in NumPy. If b has no leading dimensions, those of a are flattened into rows, and there is a single
+/// product.
 namespace poprun::ops::matmul {
 namespace {
 
@@ -35,7 +36,7 @@ std::int64_t product(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
 }
 
-/// Returns rows and columns, exchanged if transposed.
+/// Returns the rows and columns, exchanged if `transposed`.
 std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transposed) {
   const std::int64_t rows = shape[shape.size() - 2];
   const std::int64_t columns = shape.back();
@@ -180,7 +181,7 @@ void gradient(Differentiator& d) {
     return;
   }
   if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has(kScale)) {
-    // One product over all rows, as in the forward pass.
+    // There is one product over all rows, as in the forward pass.
     const Attributes attributes{{"bias", std::int64_t{0}}, {kInputMajor, std::int64_t{transpose_b ? 0 : 1}}};
     d.set_input_gradient(1, d.add(kinds::kLinearWeightGradient, {a, dc}, attributes, {1})[0]);
   } else if (transpose_b) {

@@ -9,7 +9,7 @@
 
 namespace poprun {
 
-/// Matrices in oneDNN's terms: dims [batch..., rows, columns] and strides in elements, so that a tensor can be used
+/// Matrices in oneDNN's terms: dims [batch..., rows, columns] and strides in elements. With them, a tensor can be used
 /// transposed or with flattened leading dimensions without a copy.
 struct DnnlMatrix {
   dnnl::memory::dims dims;
@@ -26,12 +26,12 @@ struct DnnlMatrix {
 std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c, bool with_bias,
                                       float scale = 1);
 
-/// Returns a kernel of the gradients of weights and bias: it runs `product`, then sums its second input dy, B rows of O
-/// floats, into its second output [O]. Rows are added in float32 within blocks, and the blocks in double, in order: the
-/// error is about 1e-6 of the terms' magnitudes for any number of rows, and the result is the same on every CPU.
+/// Returns a kernel for the gradients of weights and bias. It runs `product`, then sums its second input dy, B rows of
+/// O floats, into its second output [O]. Rows are added in float32 within blocks, and the blocks in double, in order.
+/// The error is about 1e-6 of the terms' magnitudes for any number of rows, and the result is the same on every CPU.
 std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O);
 
-/// Returns the work of a product whose inputs are all moved between tiles.
+/// Returns the work of a product all of whose inputs are moved between tiles.
 Work product_work(const Signature& s, std::int64_t macs, std::int64_t vector_flops = 0);
 
 }  // namespace poprun

@@ -4,11 +4,11 @@
 #include "replica/ops/optimizers/square_sum.h"
 #include "replica/ops/optimizers/update_rule.h"
 
-/// The factor by which all gradients of a step are multiplied, and the sums that it needs.
+/// The factor by which all gradients of a step are multiplied, and the sums from which it is computed.
 ///
 ///   sum_of_squares(g f32[...])  ->  sum i32[42], exact: the limbs (digits) of optimizers/square_sum.h
 ///   clip_factor(sum0, sum1, ... i32[42])  scale=. max_norm=.  ->  factor f32[]
-///   loss_scale_factor(sum0, sum1, ..., loss_scale f32[])  the same; max_norm=0 sets no limit  ->  factor f32[]
+///   loss_scale_factor(sum0, sum1, ..., loss_scale f32[])  scale=. max_norm=., where 0 sets no limit  ->  factor f32[]
 ///
 /// factor = min(1, max_norm / (norm + 1e-6)), norm = scale * |all elements of all g|: the rule of
 /// torch.nn.utils.clip_grad_norm_. loss_scale_factor divides both norm and factor by loss_scale, and returns kSkip if
@@ -25,7 +25,7 @@ Result<std::vector<TensorType>> sum_shape(const Signature& s) {
   return std::vector{kSum};
 }
 
-/// True if the first `sums` inputs are sums of squares, at least one, and all attributes are given.
+/// True if `sums` > 0, the first `sums` inputs are sums of squares, and all attributes are given.
 bool fits(const Signature& s, std::size_t sums) {
   return sums > 0 && s.attributes.has("scale") && s.attributes.has("max_norm") &&
          std::all_of(s.inputs.begin(), s.inputs.begin() + static_cast<std::ptrdiff_t>(sums),
@@ -88,7 +88,7 @@ std::unique_ptr<Kernel> loss_scale_numerics(const Signature& s) {
   });
 }
 
-/// Counts sums on every tile, then one over all tiles. Models an IPU that adds in float, without the exact sums.
+/// Counts sums on every tile, then one over all tiles. This models an IPU that adds in float, without the exact sums.
 Work sum_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 2 * s.inputs[0].elements();

@@ -9,9 +9,9 @@
 
 /// Reductions over axes.
 ///
-///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]  ->  y, with x's rank and layout; size 1 along the axes
-///   arg_max(x), arg_min(x)  axis=. last=0|1  ->  i32, with x's layout: the position of the maximum or minimum along
-///                           the axis; of equal elements, the first or, with last=1, the last; size 1 along the axis
+///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]  ->  y, of x's rank and layout, with size 1 along the axes
+///   arg_max(x), arg_min(x)  axis=. last=0|1  ->  i32, of x's layout, with size 1 along the axis: the position of the
+///                           maximum or minimum along it; of equal elements, the first or, with last=1, the last
 ///
 /// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`. The gradient
 /// of a maximum or minimum goes to the first element that equals it, in memory order. The derivative of a product is
@@ -91,7 +91,7 @@ Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Sign
   return std::vector{s.inputs[0]};
 }
 
-/// Calls visit(element of x, element of y that it is reduced to) in x's order.
+/// Calls visit(element of x, element of y to which it is reduced) in x's order.
 template <typename Visit>
 void for_each_element(const BroadcastLoops& loops, Visit visit) {
   loops.for_each_row([&](std::int64_t at, const Shape& offsets) {

@@ -3,13 +3,13 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// Running sums, of tensors in any layout, and triangles, of row-major tensors; f32 only.
+/// Running sums of f32 tensors in any layout, and triangles of row-major f32 tensors.
 ///
 ///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a] in double, rounded once
 ///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
 ///
-/// With exclusive=1 y[a] excludes x[a]; with reverse=1 sums run from the end. Diagonal k has column = row + k; it
-/// belongs to both triangles.
+/// With exclusive=1, y[a] excludes x[a]. With reverse=1, sums run from the end. On diagonal k, column = row + k. The
+/// diagonal belongs to both triangles.
 namespace poprun::ops::scan {
 namespace {
 

@@ -21,17 +21,17 @@
 ///
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each f32[]
 ///
-/// Labels come from data: rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do not
-/// count. `loss` is the mean over the `count` rows that do, and `correct` is the number of those rows whose largest
+/// Since labels come from data, rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do
+/// not count. `loss` is the mean over the `count` rows that do, and `correct` is the number of those rows whose largest
 /// logit (the first of equal ones) is at the label. If no row counts, all three are 0. Rows are summed in order, in
-/// double, and rounded once.
+/// double, and the sum is rounded once.
 namespace poprun::ops::softmax {
 namespace {
 
-/// The interleaved parts of a sum, which is therefore the same on every CPU.
+/// Number of interleaved parts in which a sum is computed, so that it is the same on every CPU.
 constexpr std::int64_t kLanes = 16;
 
-/// Returns exp(x) for x <= 0, with an error of at most 2 units in the last place; never below exp(-87). NaN stays NaN.
+/// Returns exp(x) for x <= 0, but at least exp(-87), with an error of at most 2 units in the last place. NaN stays NaN.
 /// Uses Cody and Waite's reduction with the polynomial of Moshier's Cephes (expf.c), in a form that vectorises.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer.

@@ -25,7 +25,7 @@ using onnx_import::OnnxModel;
 
 using Weights = std::map<std::string, std::shared_ptr<const Constant>>;
 
-/// The host of one run: writes weights and inputs by name, and stores the outputs.
+/// The host of one run. It writes weights and inputs by name, and stores the outputs.
 class OneRun final : public HostIo {
  public:
   OneRun(const Weights& weights, std::map<std::string, Constant> inputs)
@@ -67,7 +67,7 @@ class OneRun final : public HostIo {
   std::map<std::string, Constant> inputs_;
 };
 
-/// Gives variables the model's initial values: single values as constants, others from the host.
+/// Gives variables the model's initial values. Single values are constants; the others come from the host.
 void load_weights(Graph& graph, const Weights& weights) {
   auto& operations = graph.at(graph.load()).operations;
   std::vector<TensorId> written;
@@ -96,7 +96,7 @@ Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
 }
 
-/// Builds functions "load" and "run", with the model between its streams.
+/// Builds the functions "load" and "run". In "run", the model is between its streams.
 Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inputs, Imported& imported) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"run", {{1, {}}}}};
@@ -140,7 +140,7 @@ Result<Constant> read_value(const std::filesystem::path& path) {
   return onnx_import::read_tensor(tensor);
 }
 
-/// Reads WHAT_0.pb, WHAT_1.pb, ... of a folder.
+/// Reads WHAT_0.pb, WHAT_1.pb, ... from a folder.
 Result<std::vector<Constant>> read_values(const std::filesystem::path& folder, const std::string& what) {
   std::vector<Constant> values;
   for (std::size_t n = 0;; ++n) {
@@ -182,7 +182,7 @@ double value_at(const Constant& c, std::int64_t i) {
   return c.real() ? static_cast<double>(c.real_at(i)) : static_cast<double>(c.integer_at(i));
 }
 
-/// Describes the difference; nothing if there is none.
+/// Describes the difference, if there is one.
 std::optional<std::string> difference(const Constant& had, const Constant& wanted, const Tolerance& tolerance) {
   if (had.shape != wanted.shape) {
     return fmt::format("shape {} instead of {}", to_text(TensorType{DataType::kF32, had.shape, {}}),
@@ -214,7 +214,8 @@ struct Verdict {
   std::string why;
 };
 
-/// Errors before the run mean that the model is not supported; errors of the run mean that it failed.
+/// Returns the verdict for an error. An error before the run means that the model is not supported; an error in the run
+/// means that it failed.
 Verdict verdict_of(const Error& error) {
   const bool refused = error.code == ErrorCode::kUsage || error.code == ErrorCode::kData;
   return {refused ? Verdict::Kind::kUnsupported : Verdict::Kind::kFail,

@@ -21,12 +21,12 @@ Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel
 
 /// Runs every case below a directory, in the order of their paths. A case is a folder with:
 ///
-///   model.onnx, test_data_set_*/{input,output}_N.pb    as ONNX's backend tests; or
-///   model.onnx, output_0.pb                            a network with n-element input, which is arange(n) / n
+///   model.onnx, test_data_set_*/{input,output}_N.pb    as in ONNX's backend tests; or
+///   model.onnx, output_0.pb                            a network whose n-element input is arange(n) / n
 ///
-/// Prints one line per case, `pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or feature,
-/// then a total. Outputs may deviate by 1e-3 of their size plus 1e-7 (1e-5 for networks), as in ONNX's own test runner;
-/// integers and bools must be identical. Errors: kData if there is no case; kBug if some failed.
+/// Prints one line per case (`pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or feature),
+/// and then a total. Outputs may deviate by 1e-3 of their size plus 1e-7 (1e-5 for networks), as in ONNX's own test
+/// runner; integers and bools must be identical. Errors: kData if there is no case; kBug if some failed.
 Status check_onnx(const std::string& directory, const std::function<void(std::string_view)>& print);
 
 }  // namespace poprun

@@ -1,5 +1,5 @@
-/// poprun-emu-opt --pass NAME FILE: runs one compiler pass alone, text in and text out (pass_states.h). FILE is output
-/// of `poprun-emu --dry-run -vv`, or a short handwritten job; - is standard input. Exit codes: replica/base/error.h.
+/// poprun-emu-opt --pass NAME FILE: runs one compiler pass alone, from text to text (pass_states.h). FILE is output of
+/// `poprun-emu --dry-run -vv` or a short handwritten job; - is standard input. Exit codes: replica/base/error.h.
 #include <cstdio>
 #include <fstream>
 #include <iostream>

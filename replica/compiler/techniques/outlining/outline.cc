@@ -19,8 +19,8 @@ bool are_same(Place a, Place b) {
   return a.function == b.function && a.region == b.region;
 }
 
-/// Returns the range of operations around a run in which its function runs for that run only. The range ends at the
-/// neighbouring runs and at any other call, which might call the function, too.
+/// Returns the range of operations around a run in which the run's function is called for that run only. The range ends
+/// at the neighbouring runs and at any other call, which might call the function, too.
 std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns& equal, const Run& run) {
   const std::vector<Operation>& operations = graph.at(run.place).operations;
   std::size_t begin = 0;
@@ -41,7 +41,7 @@ std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns&
   return {begin, end};
 }
 
-/// Returns one run's tensors, without `is_shared`, which depends on all runs.
+/// Returns one run's tensors. `is_shared` is not set yet, because it depends on all runs.
 std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, const EqualRuns& equal, const Run& run) {
   std::set<TensorId> written;
   std::set<TensorId> come_in;
@@ -62,7 +62,7 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, co
   return all;
 }
 
-/// Clears `stays` of values that would be overwritten while the previous run's is still used; they are copied instead.
+/// Clears `stays` of values that would overwrite the previous run's while that is still used. They are copied instead.
 void part_neighbours(const Reads& reads, const EqualRuns& equal, std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t run = 1; run < all.size(); ++run) {
     if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
@@ -86,12 +86,12 @@ void mark_shared(std::vector<std::vector<RunTensor>>& all) {
   }
 }
 
-/// Moves random-number keys that differ between runs out of the operations; they become salts of the calls.
+/// The random-number keys that differ between runs. They move out of the operations and become salts of the calls.
 class Salts {
  public:
   explicit Salts(std::size_t runs) : salts_(runs) {}
 
-  /// `same`: operation k of each run. `first`: its copy in the function, which is changed.
+  /// `same`: the same operation in each run. `first`: the first one's copy in the function, which is changed.
   void take(const std::vector<const Operation*>& same, Operation& first) {
     for (const auto& [name, value] : same[0]->attributes.values()) {
       const bool alike = std::ranges::all_of(
@@ -118,7 +118,7 @@ struct Replacement {
   std::vector<Operation> operations;
 };
 
-/// Appends a copy to another on the same IPU, if neither reads or writes what the other writes.
+/// Appends a copy to another copy on the same IPU, if neither reads or writes what the other writes.
 bool join(const Graph& graph, const Operation& copy, Operation& to) {
   const auto names = [](const std::vector<TensorId>& tensors, TensorId id) {
     return std::ranges::find(tensors, id) != tensors.end();

@@ -23,14 +23,15 @@ class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Whether a run's value may be read: later in its region before a write, or in a region that reads the tensor first.
+  /// Whether a run's value may be read, later in its region before a write or in a region that reads before it writes.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
-  /// Whether a tensor is used only by operations [begin, end) of a region, not by the host, and is written first.
+  /// Whether only operations [begin, end) of a region, and not the host, use a tensor, and write it before they read
+  /// it.
   [[nodiscard]] bool only_in(Place place, std::size_t begin, std::size_t end, TensorId tensor) const;
 
-  /// Whether the first use of `next` is no later than the last use of `tensor`. Requires: each is used in only one
-  /// region, the same for both.
+  /// Whether the first use of `next` is no later than the last use of `tensor`. Requires: both are used in the same
+  /// region and in no other.
   [[nodiscard]] bool meet(TensorId tensor, TensorId next) const;
 
  private:
@@ -41,12 +42,12 @@ class Reads {
   };
   void add(const Use& use, const std::vector<TensorId>& tensors);
 
-  std::vector<bool> is_read_before_written_;  ///< By tensor, in some region.
+  std::vector<bool> is_read_before_written_;  ///< By tensor: whether some region does so.
   std::vector<std::vector<Use>> uses_;        ///< By tensor, in the graph's order.
   std::set<TensorId> are_named_;              ///< Streamed to or from the host, or initialised by name.
 };
 
-/// Returns the tensors of each run in the order of `tensors_of(graph, run)`; those at the same index correspond.
+/// Returns the tensors of each run in the order of `tensors_of(graph, run)`. Tensors at the same index correspond.
 std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads, const EqualRuns& equal);
 
 /// Turns each element of `all` into a function, and replaces its runs with calls.
@@ -59,8 +60,8 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 ///
 /// The function has tensors of its own, each at one address (Graphcore's guide to large models, 5.5: inputs and outputs
 /// are statically mapped). Tensors that a run reads are copied in, including weights and state; tensors that it
-/// changes, or that others read, are copied out. A tensor that is the same in all runs needs no copy. Neither do remote
-/// buffers: the call names the entry at which the function begins.
+/// changes, or that other operations read, are copied out. A tensor that is the same in all runs needs no copy. Neither
+/// does a remote buffer, because the call names the entry at which the function begins.
 ///
 /// Requires: each element of `all` comes from `find_equal_runs(graph)`, whole or in pieces.
 void outline(Graph& graph, const std::vector<EqualRuns>& all);

@@ -30,8 +30,8 @@ bool applies(const CompileOptions& options) {
 }
 
 /// Share of an IPU's device time that copies may take, in thousandths. The first limit is for all functions together,
-/// and applies unless the user asks for outlining. The second always applies, to each function whose copies take more
-/// than half as long as its operations, such as updates of weights on the chip.
+/// and applies unless the user asks for outlining. The second always applies, but only to a function whose copies take
+/// more than half as long as its operations, such as updates of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
 
@@ -260,7 +260,7 @@ tl::unexpected<Error> outlining_bug(const Function& function, std::string_view w
   return fail(ErrorCode::kBug, fmt::format("pass {}: {}: {}", kName, function.name, what));
 }
 
-/// Inlines the calls of outlined functions in a region after the pass, and compares it with the region before.
+/// The inlining of outlined functions' calls in a region after the pass, for comparison with the region before.
 class Inlining {
  public:
   Inlining(const Graph& before, const Graph& after, const Function& function)
@@ -300,7 +300,7 @@ class Inlining {
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
-  /// Whether an operation only copies to tensors of outlined functions, or from them to those that they stand for.
+  /// Whether an operation only copies to outlined functions' tensors, or from them to the tensors that they stand for.
   [[nodiscard]] bool is_of_call(const Operation& operation) const {
     if (!Copy::is(operation)) {
       return false;

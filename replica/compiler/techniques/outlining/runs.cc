@@ -47,7 +47,7 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph) {
 
 namespace {
 
-/// Calls `visit`, which may change the entry, for each entry of a remote buffer that an operation names.
+/// For each entry of a remote buffer that an operation names, calls `visit`, which may change the entry.
 void for_each_entry(Operation& operation, auto visit) {
   std::optional<Copy> copy = Copy::from(operation);
   if (!copy) {
@@ -114,7 +114,7 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Operators that draw random numbers outside of micro-batches stay in the host's functions, because calls set one.
+  /// Operators that draw random numbers outside of micro-batches stay in the host's functions: calls set a micro-batch.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);
@@ -146,7 +146,7 @@ class Search {
     }
   }
 
-  /// Adds the longest repetition in a run, then those before and after it.
+  /// Adds the longest repetition in a run, and then those before and after it.
   void repetitions(const Run& run) {
     const std::vector<Operation>& operations = graph_.at(run.place).operations;
     std::vector<std::uint32_t> kinds;

@@ -16,7 +16,7 @@ struct Run {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// Operations of a run. Entries of remote buffers count from `entry`, the lowest one that the run names.
+/// Operations of a run. Entries of remote buffers are counted from `entry`, the lowest one that the run names.
 struct RunOperations {
   std::vector<Operation> operations;
   std::int64_t entry = 0;
@@ -26,24 +26,24 @@ RunOperations operations_of(const Graph& graph, const Run& run);
 /// Returns the tensors that a run uses, each once, in order of first use.
 std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 
-/// Runs that can share one function. Operations k of all runs have the same kind, attributes (except for random-number
-/// keys) and IPU; operands j have the same type and index in `tensors_of`. Remote buffers are the same, with entries at
-/// equal distances.
+/// Runs that can share one function. Operation k has the same kind, attributes (except for random-number keys) and IPU
+/// in all runs, and its operand j has the same type and index in `tensors_of`. The runs use the same remote buffers,
+/// with entries at equal distances.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
-  std::size_t root = 0;   ///< The only host function that reaches them.
+  std::size_t root = 0;   ///< The only function through which the host reaches them.
 };
 
-/// Returns, by function, the function that the host runs to reach it, possibly itself; nothing if there are several.
+/// Returns, by function, the function that the host runs to reach it, possibly itself, or nothing if there are several.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
-/// Minimum number of operations in a run: a copy in, a call and a copy out replace it, so a shorter run saves nothing.
+/// Minimum number of operations in a run. A copy in, a call and a copy out replace it: a shorter run saves nothing.
 inline constexpr std::size_t kLeastRun = 4;
 
 /// Returns equal runs that do not overlap. They hold operators, copies and foreground collectives, each on one IPU.
 ///
-///   layers        consecutive operations of one layer, forward and backward separate; recomputed
-///                 operations count as forward and share its code
+///   layers        consecutive operations of one layer, where forward and backward are separate;
+///                 recomputed operations count as forward and share its code
 ///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
 ///                 parameters: the longest stretch, with the shortest period
 ///

@@ -28,7 +28,7 @@ struct Used {
   Bytes bytes;
   bool is_read_after = false;  ///< The value that the run leaves is read.
 
-  /// Whether a piece [begin, end) reads a value from before the piece that is still needed after it.
+  /// Whether the piece [begin, end) reads a value that was made before it and is still needed after it.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
     const auto from = [this](std::size_t operation) {
       return std::ranges::find_if(uses, [&](const Use& use) { return use.operation >= operation; });
@@ -109,7 +109,7 @@ class Cutting {
     }
     for (const std::vector<TensorId>& names : same) {
       const bool is_shared = std::ranges::all_of(names, [&](TensorId id) { return id == names.front(); });
-      // Pieces pass on tensors that only the region uses, without a copy.
+      // Tensors that only the region uses pass from piece to piece without a copy.
       if (is_shared || reads.only_in(run.place, 0, graph_.at(run.place).operations.size(), names.front())) {
         continue;
       }
@@ -152,7 +152,8 @@ class Cutting {
   std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
-/// Returns code on tile 0, which has the most of a product. Too low: leaves out exchange code that depends on mappings.
+/// Returns the code on tile 0, which has the most of a product. The result is too low, because it leaves out exchange
+/// code that depends on mappings.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
@@ -167,7 +168,7 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Assumes that functions pass on tensors that only their region uses, without a copy.
+/// Assumes that tensors that only one region uses pass from function to function without a copy.
 template <typename IsCopied>
 Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
                     const Device& device, IsCopied is_copied) {

@@ -12,9 +12,9 @@
 #include "replica/graph/graph.h"
 #include "replica/machine/machine.h"
 
-/// Savings and costs of outlining, by the rules of addresses/demand.h, before buffer assignment. A function holds
-/// copies of its inputs while the originals, such as weights, stay in place; in a long run, the copies may take more
-/// than the shared code saves.
+/// Savings and costs of outlining, estimated by the rules of addresses/demand.h before buffers are assigned. A function
+/// holds copies of its inputs while the originals, such as weights, stay in place; in a long run, the copies may take
+/// more than the shared code saves.
 namespace poprun {
 
 /// Memory of a graph's tensors at each step, with the temporaries of products.
@@ -31,10 +31,10 @@ class StepBytes {
   std::vector<std::vector<Bytes>> by_step_;             ///< By IPU.
 };
 
-/// Cuts equal runs into pieces, all at the same operations, for the least sum, per tile, of the copies' code and the
-/// bytes by which they raise the IPU's peak; if cuts tie, takes the fewest pieces. No piece is shorter than kLeastRun.
-/// Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations of a run,
-/// times its tensors.
+/// Cuts equal runs into pieces, all at the same operations. The cuts minimise the sum, per tile, of the copies' code
+/// and the bytes by which the copies raise the IPU's peak; if they tie, the fewest pieces win. No piece is shorter than
+/// kLeastRun. Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations
+/// of a run, times its tensors.
 std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
                                  const Device& device);
 
@@ -71,7 +71,7 @@ class Workload {
   std::map<std::pair<std::size_t, std::uint32_t>, Cycles> busy_;
 };
 
-/// Cost: plans the products; the plans are cached, and the compiler needs them later anyway.
+/// Cost: that of planning the products. The plans are cached, and the compiler needs them later anyway.
 Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads, const Workload& workload,
                  const Device& device);
 

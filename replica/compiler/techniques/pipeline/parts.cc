@@ -152,7 +152,7 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
   if (part < stages() || made->second >= stages()) {
     return moved(tensor, part).tensor;
   }
-  // A forward tensor that a backward part reads is kept in the later of the two stages, then moved.
+  // A forward tensor that a backward part reads is kept in the later of the two stages and then moved.
   const std::size_t keeper = 2 * stages() - 1 - std::max(stage_of(made->second), stage_of(part));
   if (!locals_.contains({tensor, keeper})) {
     kept(tensor, keeper);
@@ -264,7 +264,7 @@ TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
   return held_.at(on_readers);
 }
 
-/// Adds the copy of a tensor from its holder on another IPU, before part `reader`. Returns the tensor's new holder.
+/// Adds, before part `reader`, a copy of a tensor from its holder on another IPU. Returns the tensor's new holder.
 TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
   const std::uint32_t ipu = ipu_of(reader);
   const std::string name = graph_.tensor(tensor).name;

@@ -14,18 +14,18 @@
 
 namespace poprun {
 
-/// Home IPU of each tensor of a job while a pipeline is being built, and replicas of variables on other IPUs that read
-/// them.
+/// The home IPU of each tensor of a job while a pipeline is being built, and the replicas of variables on other IPUs
+/// that read them.
 class Homes {
  public:
   explicit Homes(Graph& graph) : graph_(graph), homes_(graph.tensors().size()) {}
 
   [[nodiscard]] std::optional<std::uint32_t> of(TensorId tensor) const;
 
-  /// Sets the tensor's home, unless the tensor has one.
+  /// Sets the tensor's home, unless the tensor already has one.
   void settle(TensorId tensor, std::uint32_t ipu);
 
-  /// Returns the variable itself if its home is `ipu` (set to `ipu` if it has none); otherwise its replica there.
+  /// Returns the variable if its home is `ipu`, otherwise its replica there. A variable without a home gets this one.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
   /// Adds a tensor like `like` with home `ipu`; its name gets a number if it is already taken.
@@ -49,22 +49,22 @@ class Homes {
 /// Parts are numbered as values flow: the forward parts of stages 0 to n - 1, then the backward parts of n - 1 to 0.
 ///
 ///   - A tensor that a later part in the same direction reads is copied from part to part after
-///     each cycle: `x@stage2`.
+///     each cycle, as `x@stage2`.
 ///   - A tensor of a forward part that the backward part of its stage reads is kept in a stash of
-///     the stage's length: `x.stash`, and `x.restored` where it is read. With length 1, the
-///     backward part reads the tensor itself.
+///     the stage's length, `x.stash`, and restored as `x.restored` where it is read. With length 1,
+///     the backward part reads the tensor itself.
 ///   - A tensor that the host streams in goes to each stage that reads it, in that stage's cycle.
 ///   - A variable whose home is another IPU has a replica (Homes).
 ///
-/// In phases, each part does all micro-batches before the next begins. A tensor that a later part reads is kept in
-/// `x.stash`, with an entry per micro-batch, and restored where it is read, as `x@stage2` in the same direction, else
-/// as `x.restored`. Before a part begins, tensors that it reads from another IPU are copied, entry by entry, to a stash
-/// on its own IPU, `x.stash@ipu1`. The last stage's backward part follows its forward part directly and reads the
-/// tensors themselves.
+/// In phases, each part does all micro-batches before the next part begins. A tensor that a later part reads is kept in
+/// `x.stash`, with an entry per micro-batch, and restored where it is read: as `x@stage2` in the same direction, and
+/// otherwise as `x.restored`. Before a part begins, tensors that it reads from another IPU are copied, entry by entry,
+/// to a stash on its own IPU, `x.stash@ipu1`. The last stage's backward part follows its forward part directly and
+/// reads the tensors themselves.
 class Parts {
  public:
-  /// `stash_lengths`: by stage; empty if there are no backward parts. `phased`: the number of micro-batches in phases,
-  /// otherwise 0.
+  /// `stash_lengths`: by stage; empty if there are no backward parts. `phased`: the number of micro-batches if the
+  /// schedule is phased, otherwise 0.
   Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths,
         std::int64_t phased = 0)
       : graph_(graph),
@@ -85,8 +85,8 @@ class Parts {
   /// Tensors that move to the next part after a cycle in which this part ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
-  /// Returns, in phases, the operations that copy one micro-batch's tensors from other IPUs for a part. They run for
-  /// all micro-batches before the part does.
+  /// In phases, returns the operations that copy one micro-batch's tensors from other IPUs for a part. They run for all
+  /// micro-batches before the part does.
   [[nodiscard]] std::vector<Operation> bringing(std::size_t part) const;
 
  private:
@@ -95,13 +95,13 @@ class Parts {
     /// Each list is inserted after as many operations as its key says.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
-    std::vector<Operation> before;  ///< In phases: restores the tensors that `brought` copies.
+    std::vector<Operation> before;  ///< In phases: operations that restore the tensors that `brought` copies.
     Copy brought;
-    std::vector<Operation> behind;  ///< In phases: stashes the copies.
+    std::vector<Operation> behind;  ///< In phases: operations that stash the copies.
   };
   struct Local {
     TensorId tensor;
-    std::size_t behind = 0;  ///< Available after that many operations of the part.
+    std::size_t behind = 0;  ///< The tensor is available after this number of the part's operations.
   };
   /// Tensors that the host streams to a stage, by field of the batch.
   struct Streams {

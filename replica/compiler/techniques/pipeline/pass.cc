@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kName = "pipeline";
 
-/// Returns the percentage of a step in which stages of equal length are busy.
+/// Returns the percentage of a step during which stages of equal length are busy.
 double utilisation(std::int64_t micro_batches, std::int64_t stages) {
   return 100.0 * static_cast<double>(micro_batches) / static_cast<double>(micro_batches + stages - 1);
 }
@@ -103,7 +103,7 @@ Status verify_calls(const Function& function, std::int64_t micro_batches, std::s
   return {};
 }
 
-/// Checks that operations are as before, each on one IPU, and each part is called once per micro-batch, in order.
+/// Checks that operations are as before, each on one IPU, and that each part is called once per micro-batch, in order.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   if (work_of(before.graph) != work_of(after.graph)) {
     return fail(ErrorCode::kBug, fmt::format("pass {}: adds or drops operations", kName));

@@ -28,7 +28,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
   }
 }
 
-/// Indices of the regions of `train` before the update that name a tensor; 0 is begin.
+/// Indices of the regions of `train` before the update that name a tensor; region 0 is begin.
 struct Named {
   std::optional<std::size_t> first;  ///< The first region after begin.
   std::size_t last = 0;
@@ -116,7 +116,7 @@ class PhaseOrder {
     return std::ranges::count_if(train_[0].operations, names) == 1;
   }
 
-  /// Returns the region before the phase that first names an operation's result; 0 if that is not a phase.
+  /// Returns the region before the phase that first names an operation's result, or 0 if another region does so first.
   [[nodiscard]] std::size_t before_first_use(const Operation& operation) const {
     const auto named = named_.find(operation.outputs[0]);
     if (named == named_.end()) {

@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// How a phase, a region that calls parts per micro-batch, uses variables. It loads or gathers each only once.
+/// How a phase uses variables. A phase, a region that calls parts per micro-batch, loads or gathers each variable once.
 struct PhaseUse {
   std::set<std::string> functions;  ///< Called by the phase.
   std::set<TensorId> reads;         ///< Read before anything in the phase writes them.
@@ -21,17 +21,17 @@ struct PhaseUse {
 
 PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<TensorId>& variables);
 
-/// Returns the tensors that only one phase uses, including the regions just before and after it.
+/// Returns the tensors that only one phase uses, where the regions just before and after a phase count as part of it.
 std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place>& phases);
 
 /// Returns the region that stores the results of phase `p`: the last one before the next phase, if there is one.
 Place behind(const std::vector<Place>& phases, std::size_t p);
 
-/// Returns the region of the same function that is `distance` regions after `place`; before it if negative.
+/// Returns the region of the same function that is `distance` regions after `place`, or before it if negative.
 Place beside(Place place, int distance);
 
-/// Moves the work that a phased training step does for one phase to that phase, so that gradients live no longer than
-/// it, and its variables are not loaded again:
+/// Moves the work that a phased training step does for one phase to that phase, so that gradients do not outlive the
+/// phase and its variables are not loaded again:
 ///
 ///   begin     w0.acc = 0, w1.acc = 0                begin
 ///   phase 1   w1.acc += ..               ->         w1.acc = 0
@@ -42,12 +42,12 @@ Place beside(Place place, int distance);
 ///                                                   update    all_reduce(w0.acc), ..
 ///
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
-/// the update moves to the region after the last phase that writes its inputs or names its outputs, so weights whose
-/// update depends on all gradients, such as with a limit on their norm, change at the end. Operations that change no
-/// variable move no further than needed; those that send to the host stay. All-reduces are split by tensor.
+/// the update moves to the region after the last phase that writes its inputs or names its outputs. Weights whose
+/// update depends on all gradients, such as with a limit on their norm, thus change at the end. Operations that change
+/// no variable move no further than needed. Those that send to the host stay. All-reduces are split by tensor.
 ///
-/// A step that ends early still changes nothing: every micro-batch is read by the end of the last forward phase.
-/// Requires: regions as `make_pipeline` makes them; step.phases is set.
+/// A step that ends early still changes nothing, because every micro-batch has been read by the end of the last forward
+/// phase. Requires: the regions are as `make_pipeline` makes them, and step.phases is set.
 void order_phases(Graph& graph, const TrainingStep& step);
 
 }  // namespace poprun

@@ -65,7 +65,7 @@ class Copies {
   std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
 };
 
-/// Appends a cycle's calls and final copies, later parts first, so that a tensor moves on before it is overwritten.
+/// Appends a cycle's calls, then its copies, those of later parts first: a tensor moves on before it is overwritten.
 void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
@@ -86,7 +86,7 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const
   copies.append_to(operations);
 }
 
-/// Returns the regions before a phase: one that copies from other IPUs per micro-batch, if needed, then an empty one.
+/// Returns the regions before a phase: if needed, one that copies from other IPUs per micro-batch; then an empty one.
 std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Repeat& phase, std::size_t stages) {
   std::vector<Operation> brings;
   for (const Slot& slot : phase.cycles[0].slots) {
@@ -156,8 +156,8 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Handles operations outside of parts: gives their tensors homes, and makes each operation read tensors of its own
-/// IPU. Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
+/// The operations outside of parts. Their tensors get homes, and each operation is made to read tensors of its own IPU.
+/// Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
 class Rest {
  public:
   Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu) : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
@@ -277,7 +277,7 @@ void put_own_work_first(Region& region) {
   region.operations = std::move(own);
 }
 
-/// Appends to a region the copies of the variables that it writes to their replicas.
+/// Appends to a region copies that update the replicas of the variables that it writes.
 void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   const std::set<TensorId> written = written_in(region);
   Copy copy;
@@ -384,7 +384,7 @@ Status make_pipeline(Job& job, Schedule schedule) {
       std::ranges::transform(function.regions, std::back_inserter(regions), [](Region& region) { return &region; });
     }
   }
-  // State goes to the IPU on which the update, the last region to name it, changes its parameter.
+  // Regions are visited in reverse, so that state gets the IPU on which the update changes its parameter.
   Rest rest(graph, homes, job.ipu_of_stage.front());
   std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
   for (Region* region : regions) {

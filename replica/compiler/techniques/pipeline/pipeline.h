@@ -11,7 +11,7 @@ inline Schedule schedule_of(const PipelineOptions& options) {
   return schedule_of(options.schedule, options.phases);
 }
 
-/// Returns the recomputation that the options ask for, or the default for a job of so many stages.
+/// Returns the recomputation that the options ask for, or the default for a job with this number of stages.
 inline Recomputation recomputation_of(const PipelineOptions& options, std::size_t stages) {
   return options.recomputation.value_or(default_recomputation(stages, schedule_of(options)));
 }
@@ -26,15 +26,15 @@ inline Recomputation recomputation_of(const PipelineOptions& options, std::size_
 ///   bring.forward.S   in phases: copies the tensors that the stage reads from other IPUs
 ///
 /// Each repeat of the schedule is a region of `train`. A phased job has the regions begin, the phases and update. A
-/// phase repeats its parts for every micro-batch. Before each phase except the first come a region that calls `bring`
-/// for every micro-batch, if the phase reads from other IPUs, and one with repeat 1, for loading variables and one
-/// phase's work, such as its update (phases.h). Evaluation of a phased job is sequential: one batch at a time passes
-/// through all phases.
+/// phase repeats its parts for every micro-batch. Each phase except the first comes after a region with repeat 1, for
+/// loading variables and one phase's work, such as its update (phases.h). If the phase reads from other IPUs, a region
+/// that calls `bring` for every micro-batch comes before that one. Evaluation of a phased job is sequential: one batch
+/// at a time passes through all phases.
 ///
-/// After each cycle, one Copy moves tensors between IPUs, and one per IPU moves those that stay on it. Every tensor
-/// gets a home IPU: for a variable, the IPU of the first part that names it; for state, the IPU of its parameter. A
-/// variable that other IPUs read has a replica on each of them, copied whenever the variable changes. Requires: the
-/// stage of each origin is below the number of stages. Errors: the same as Parts::take.
+/// After each cycle, one Copy moves tensors between IPUs, and one Copy per IPU moves those that stay on it. Every
+/// tensor gets a home IPU. A variable's home is the IPU of the first part that names it; the home of state is the IPU
+/// of its parameter. A variable that other IPUs read has a replica on each of them, copied whenever the variable
+/// changes. Requires: the stage of each origin is below the number of stages. Errors: those of Parts::take.
 Status make_pipeline(Job& job, Schedule schedule);
 
 }  // namespace poprun

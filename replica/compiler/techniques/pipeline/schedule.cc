@@ -15,7 +15,7 @@ struct Start {
   std::int64_t cycle;
 };
 
-/// Closed form of a schedule: a part works on micro-batch i `i * period` cycles after its start.
+/// Closed form of a schedule: a part begins micro-batch i `i * period` cycles after micro-batch 0.
 struct Rhythm {
   std::int64_t period;
   std::vector<Start> starts;
@@ -60,7 +60,7 @@ Rhythm rhythm_of(Schedule schedule, const std::vector<std::uint32_t>& ipu_of_sta
 }
 
 /// Appends the cycles of one round, which lasts one period. A part that starts in round k works on micro-batch `round -
-/// k`, or pauses if there is none.
+/// k`, or pauses if there is no such micro-batch.
 void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batches, Repeat& repeat) {
   const std::size_t first = repeat.cycles.size();
   repeat.cycles.resize(first + static_cast<std::size_t>(rhythm.period));

@@ -34,11 +34,12 @@ struct Slot {
 
 /// Slots between two synchronisations. Tensors move from stage to stage at the cycle's end.
 struct Cycle {
-  /// By IPU, then forward (by rising stage), then backward (by falling stage): an order that meets every dependency.
+  /// Sorted by IPU, then forward parts (by rising stage) before backward parts (by falling stage). This order meets
+  /// every dependency.
   std::vector<Slot> slots;  ///< Never empty.
 };
 
-/// Cycles that repeat; their micro-batches rise by one per round.
+/// Cycles that repeat. Their micro-batch numbers rise by one per round.
 struct Repeat {
   std::int64_t rounds = 1;    ///< > 0.
   std::vector<Cycle> cycles;  ///< Of round 0.
@@ -53,8 +54,9 @@ struct Timetable {
   std::vector<Repeat> repeats;  ///< In order of execution.
 };
 
-/// Returns the timetable of `micro_batches` that pass through n stages, with stage s on ipu_of_stage[s]; without
-/// training, it contains only forward parts. Cycle in which micro-batch i is worked on (all counts start at 0):
+/// Returns the timetable of `micro_batches` that pass through n stages, with stage s on ipu_of_stage[s]. Without
+/// training, it contains only forward parts. The table shows the cycle in which a part works on micro-batch i (all
+/// counts start at 0):
 ///
 ///                  forward of stage s    backward of stage s
 ///     sequential   2ni + s               2ni + 2n-1-s
@@ -65,17 +67,19 @@ struct Timetable {
 ///
 ///     without training: sequential ni + s, phased ms + i, otherwise i + s
 ///
-/// A part works one cycle after the part whose result it needs, but the last stage's backward part, if grouped or
-/// phased, in the same cycle as its forward part.
+/// A part works one cycle after the part whose result it needs. Exception: in the grouped and phased schedules, the
+/// last stage's backward part works in the same cycle as its forward part.
 ///
-/// At most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each; all unrolled if no two rounds are
-/// equal. Phased has one repeat of one cycle per phase: a stage in one direction, or the last stage in both. Cost:
-/// O(n²), whatever the number of micro-batches. Requires: at least one stage and one micro-batch.
+/// There are at most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each. If no two rounds are
+/// equal, all cycles are unrolled. The phased schedule has one repeat of one cycle per phase, which is a stage in one
+/// direction, or the last stage in both. Cost: O(n²), whatever the number of micro-batches. Requires: at least one
+/// stage and one micro-batch.
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
                          bool training);
 
-/// Returns the most micro-batches between the start of their forward and the end of their backward part in `stage`,
-/// each needing its own version of the activations. 1 means no stash. Requires: stage < stages, micro_batches > 0.
+/// Returns the largest number of micro-batches that are between the start of their forward part and the end of their
+/// backward part in `stage` at one time. Each needs its own version of the activations. 1 means that there is no stash.
+/// Requires: stage < stages, micro_batches > 0.
 std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches);
 
 }  // namespace poprun

@@ -22,7 +22,7 @@ struct RecomputationOptions {
 };
 
 /// A micro-batch's operations by index: first the forward pass, then the backward pass, which begins at the first
-/// backward operation. Valid while the region is unchanged.
+/// backward operation. It is valid while the region is unchanged.
 class MicroBatch {
  public:
   using Index = std::uint32_t;
@@ -35,7 +35,7 @@ class MicroBatch {
   [[nodiscard]] Index backward() const { return backward_; }
 
   /// Returns the forward operation that makes a tensor and can run again with the same result, or kNone. Operations
-  /// that update a tensor, read an updated tensor, exchange data with the host or make a reported value cannot.
+  /// that update a tensor, read an updated tensor, exchange data with the host or make a reported value cannot do so.
   [[nodiscard]] Index maker(TensorId tensor) const { return makers_.at(index_of(tensor)); }
 
   [[nodiscard]] std::uint32_t last_stage() const { return last_stage_; }
@@ -49,9 +49,9 @@ class MicroBatch {
 
 /// Returns, by tensor, whether it is kept. Tensors without a MicroBatch::maker always are.
 ///
-/// kLayer keeps tensors that cross a layer's boundary within a stage, including residual connections, and the last
-/// layer of the last stage: its backward pass comes next, so recomputing it saves nothing. So kPipeline keeps the whole
-/// last stage. Requires: mode != kStandard.
+/// kLayer keeps tensors that cross a layer's boundary within a stage, including residual connections. It also keeps the
+/// last layer of the last stage, whose backward pass comes next, so that recomputing it would save nothing. For the
+/// same reason, kPipeline keeps the whole last stage. Requires: mode != kStandard.
 std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch, std::size_t tensor_count);
 
 struct ChosenByName {
@@ -66,7 +66,7 @@ struct ChosenByName {
 Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_batch,
                                     const RecomputationOptions& options);
 
-/// By backward operation, from backward() on: the forward operations, in ascending order, cloned directly before it.
+/// By backward operation, from backward() on: the forward operations that are cloned directly before it, ascending.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
 /// Returns the operations that must run again so that the backward pass reads only kept activations of its own stage. A
@@ -82,8 +82,8 @@ using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 ///                                            b' = f(b.recomputed, ..)
 ///                      a' = g(a, b')         a' = g(a.recomputed, b')
 ///
-/// `kept`: by tensor; matters only for tensors with a maker. Values from another stage are read as they are: they are
-/// inputs of the stage. Cost: linear.
+/// `kept`, by tensor, matters only for tensors with a maker. Values from another stage are read as they are, because
+/// they are inputs of the stage. Cost: linear.
 ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& kept);
 
 /// Whether an operation of `stage` in the backward pass, or a clone there, reads a clone's value instead of the tensor.

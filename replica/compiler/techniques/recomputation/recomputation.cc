@@ -43,13 +43,13 @@ std::set<std::uint32_t> stages_of(const ClonePlan& plan, const MicroBatch& micro
   return stages;
 }
 
-/// "the only stage", "stage 3", "stages 0, 1".
+/// Returns "the only stage", "stage 3" or "stages 0, 1".
 std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t last) {
   return last == 0 ? "the only stage"
                    : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
-/// Returns the text of a note on why a job recomputes nothing; none if kStandard has found no need to recompute.
+/// Returns the text of a note on why a job recomputes nothing, or nothing if kStandard has found no need to.
 std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass immediately follows its forward pass";
@@ -75,7 +75,7 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
 }
 
 /// Returns a note on stages where recomputation takes time but saves no memory, such as those whose backward pass
-/// follows at once, if there are any. `memories`: of the micro-batch. Cost: linear.
+/// follows at once, if there are any. `memories` are those of the micro-batch. Cost: linear.
 std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -322,9 +322,9 @@ class Verifier {
   std::map<TensorId, TensorId> clone_of_;
 };
 
-/// Checks that the forward pass and everything outside the micro-batch are unchanged, that every clone repeats, once
-/// and from the same values, a forward operation that can run again (MicroBatch), and that the backward pass reads only
-/// clones and kept tensors (`kept_by`, `choose_by_name`).
+/// Checks that the forward pass and everything outside the micro-batch are unchanged. Every clone must repeat, once and
+/// from the same values, a forward operation that can run again (MicroBatch). The backward pass may read only clones
+/// and kept tensors (`kept_by`, `choose_by_name`).
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const RecomputationOptions asked = asked_for(options.pipeline, before.ipu_of_stage.size());
   const MicroBatch micro_batch(before.graph, before.training->micro_batch);

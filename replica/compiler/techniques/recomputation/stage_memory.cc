@@ -60,7 +60,7 @@ std::vector<Bytes> StageMemories::variables() const {
   }
   for (const Operation& operation : update_.operations) {
     for (const TensorId id : operation.outputs) {
-      if (updates(operation, id)) {  // State goes to its parameter, which is the first output.
+      if (updates(operation, id)) {  // State counts in the stage of its parameter, the first output.
         const auto parameter = first_stage.find(operation.outputs[0]);
         const std::uint32_t stage = parameter == first_stage.end() ? 0 : parameter->second;
         if (first_stage.emplace(id, stage).second) {

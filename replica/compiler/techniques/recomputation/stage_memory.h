@@ -13,26 +13,26 @@ namespace poprun {
 
 /// Bytes that one stage needs for activations and gradients: the sum of both fields.
 struct StageMemory {
-  Bytes stashed;  ///< Kept by micro-batches between the forward and the backward part.
+  Bytes stashed;  ///< Bytes that micro-batches keep between the forward and the backward part.
   Bytes peak;     ///< Maximum of all other live bytes while either part runs.
 };
 
 /// Memory of the stages of a pipeline, for any choice of kept activations.
 ///
-/// Models the pass "pipeline" and liveness: a value lives from a stage's first operation that names it to the last.
-/// With a stash length above 1, values that the stage keeps are not live between its parts but in the stash. With
-/// length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them twice.
+/// The model follows the pass "pipeline" and liveness: a value lives from a stage's first operation that names it to
+/// the last. With a stash length above 1, values that the stage keeps are in the stash between its parts, not live.
+/// With length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them again.
 class StageMemories {
  public:
-  /// `ipu_of_stage` and `stash_lengths` by stage. `graph`, `micro_batch` and `update` must outlive this.
+  /// `ipu_of_stage` and `stash_lengths` are by stage. `graph`, `micro_batch` and `update` must outlive this.
   StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                 std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths);
 
   /// Returns the memory by stage. Cost: linear in the operations.
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan, const std::vector<bool>& kept);
 
-  /// Bytes by stage of variables: parameters, accumulators, optimiser state. The first stage on an IPU to use one holds
-  /// it or a copy; state belongs to the stage of its parameter.
+  /// Returns, by stage, the bytes of variables: parameters, accumulators and optimiser state. A variable or its copy
+  /// counts in the first stage on an IPU that uses it. Optimiser state counts in the stage of its parameter.
   [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:
@@ -61,8 +61,8 @@ class StageMemories {
   std::vector<std::uint32_t> ipu_of_stage_;
   std::vector<std::int64_t> stash_lengths_;
   std::vector<std::vector<Index>> operations_;  ///< By stage.
-  std::vector<bool> made_here_;                 ///< By tensor: a micro-batch makes it.
-  std::vector<bool> outlives_;                  ///< By tensor: the update reads it.
+  std::vector<bool> made_here_;                 ///< By tensor: whether a micro-batch makes it.
+  std::vector<bool> outlives_;                  ///< By tensor: whether the update reads it.
 
   std::vector<Life> lives_;  ///< By 2 * tensor, plus 1 for its clone.
   std::vector<std::size_t> touched_;

@@ -21,13 +21,13 @@ using Index = MicroBatch::Index;
 constexpr double kEverything = std::numeric_limits<double>::infinity();
 constexpr std::size_t kThresholds = 8;
 constexpr std::int64_t kMostSegments = 32;
-constexpr std::uint32_t kWhole = 128;  ///< Parts into which a stage is divided; the parts at its end can be kept.
+constexpr std::uint32_t kWhole = 128;  ///< Number of parts of a stage; those at its end can be kept.
 
 /// How a stage chooses the activations that it keeps.
 struct Setting {
   double threshold = -1;        ///< Cycles per byte up to which activations are recomputed.
   std::int64_t segments = 1;    ///< A segment's limit is all recomputed bytes divided by this.
-  std::uint32_t part = kWhole;  ///< Only the first `part` / kWhole of the stage recomputes.
+  std::uint32_t part = kWhole;  ///< Only the first `part` / kWhole of the stage is recomputed.
 };
 
 /// Cost of a choice for one IPU.
@@ -40,7 +40,7 @@ struct Candidate {
   Index operation = 0;
   Index last_use = 0;          ///< Position in its stage of the last forward operation that reads it.
   std::int64_t bytes = 0;      ///< Bytes that it makes.
-  std::int64_t needed = 0;     ///< Bytes of these that the backward pass reads.
+  std::int64_t needed = 0;     ///< How many of these bytes the backward pass reads.
   double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for it.
 };
 
@@ -84,7 +84,7 @@ class Chooser {
  private:
   [[nodiscard]] const Operation& operation(Index i) const { return micro_batch_.operations()[i]; }
 
-  /// Adds the operations of each stage that can run again, and when their results are last read.
+  /// Adds the operations of each stage that can run again, and records when their results are last read.
   void add_candidates() {
     std::vector<Index> places(micro_batch_.backward(), MicroBatch::kNone);
     for (Index i = 0; i < micro_batch_.backward(); ++i) {
@@ -114,8 +114,8 @@ class Chooser {
     }
   }
 
-  /// Sets the cost of making tensors again: the cost of the operation and of preceding operations whose results are not
-  /// needed themselves.
+  /// Sets the cost of making tensors again, which is the cost of the operation and of preceding operations whose
+  /// results are not needed themselves.
   void weigh() {
     std::vector<double> cycles(micro_batch_.backward(), 0);
     std::vector<bool> is_needed(micro_batch_.backward(), false);

@@ -14,9 +14,9 @@ namespace poprun {
 /// Places between operations of a list, each given by the number of operations before it.
 using CutPlaces = std::vector<std::uint32_t>;
 
-/// Cuts a list of operations into segments of at most `limit` bytes, at places that together cost the least (the first
-/// such choice). An operation above the limit is a segment of its own. `bytes[i]`: bytes that operation i adds to its
-/// segment. `cost[i]`: bytes of a cut after operation i. Cost: linear.
+/// Cuts a list of operations into segments of at most `limit` bytes, at the places that together cost the least (if
+/// choices tie, the first). An operation above the limit is a segment of its own. Operation i adds `bytes[i]` to its
+/// segment, and a cut after it costs `cost[i]` bytes. Cost: linear.
 CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
                                std::int64_t limit);
 
@@ -38,14 +38,14 @@ struct StandardChoice {
   double recomputed = 0;   ///< Fraction of the forward pass's work that runs again.
 };
 
-/// Chooses the activations to keep so that every IPU stays within its memory with the least recomputed work; if that is
-/// impossible, so that it needs the least memory. Activations that the job has chosen by name stay as chosen.
+/// Chooses the activations to keep. Every IPU stays within its memory with the least recomputed work or, if it cannot
+/// stay within its memory, needs as little as possible. Activations that the job has chosen by name stay as chosen.
 ///
 /// Each IPU takes the best of several choices. An activation is kept if making it again costs more cycles per byte than
-/// a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products; the rest
+/// a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products. The rest
 /// of a stage is cut at its narrowest places into segments of limited size, whose inputs are kept, too. Finally, as
-/// much of the end of each stage is kept as fits, because its backward operations come first. Deterministic. Cost:
-/// about sixty linear passes over the operations.
+/// much of the end of each stage is kept as fits, because the backward operations of the end come first. Deterministic.
+/// Cost: about sixty linear passes over the operations.
 StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                                const ChosenByName& chosen, const StandardGoal& goal);
 

@@ -43,7 +43,7 @@ KindOfKept kind_of(Kept kept) {
   return {"memory.activations", &LocationOptions::activations};
 }
 
-/// "layer.12.weight" -> "layer.#.weight", and 12.
+/// Takes the numbers out of a name: "layer.12.weight" gives "layer.#.weight" and 12.
 std::pair<std::string, std::vector<std::int64_t>> without_numbers(const std::string& name) {
   std::string plain;
   std::vector<std::int64_t> numbers;
@@ -88,7 +88,7 @@ bool reduces(const Operation& operation) {
   return (all && !all->in_background) || ReduceScatter::is(operation);
 }
 
-/// Gives each off-chip accumulator a reduction of its own, right before the first operation that names it or its shard.
+/// Reductions, split so that each off-chip accumulator has its own, right before the first use of it or its shard.
 class SplitReductions {
  public:
   SplitReductions(Region& region, const std::set<TensorId>& off_chip) : region_(region), off_chip_(off_chip) {}
@@ -175,7 +175,7 @@ struct Around {
 
 /// One stay of a variable on the chip.
 struct Stay {
-  std::size_t first = 0;  ///< Operations that first and last use it.
+  std::size_t first = 0;  ///< The operations that use it first and last.
   std::size_t last = 0;
   bool loads = false;                       ///< The first use reads it.
   std::optional<std::size_t> written = {};  ///< The last operation that writes it.
@@ -186,7 +186,7 @@ class RegionLoads {
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that are not read after this region. Returns those that are written during their first stay.
+  /// `dead`: variables that are not read after this region. Returns those written during their first stay.
   std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;

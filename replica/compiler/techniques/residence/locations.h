@@ -14,8 +14,8 @@ namespace poprun {
 /// Kinds of tensor that outlive the operations around them.
 enum class Kept : std::uint8_t { kWeight, kOptimizerState, kAccumulator, kActivation };
 
-/// Returns parameters, optimiser state, gradient accumulators, and activations in stashes; if a variable resides in a
-/// different tensor, such as its shard, returns that tensor instead.
+/// Returns parameters, optimiser state, gradient accumulators, and activations in stashes. For a variable that resides
+/// in a different tensor, such as its shard, that tensor is returned.
 std::map<TensorId, Kept> kept_tensors(const Graph& graph);
 
 /// Where a tensor is kept, and why: "off-chip (memory.optimizer-state)".
@@ -26,25 +26,26 @@ struct Location {
   std::string why;
 };
 
-/// Returns locations of the `kept_tensors` in order of number. Storage::kAuto means on-chip here. An accumulator that
-/// only one of the `phases` uses stays on the chip, as it does not outlive that phase. Errors: kUsage if an override is
-/// no valid regular expression.
+/// Returns the locations of the `kept_tensors`, sorted by number. Storage::kAuto means on-chip here. An accumulator
+/// that only one of the `phases` uses stays on the chip, because it does not outlive that phase. Errors: kUsage if an
+/// override is not a valid regular expression.
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
                                                const std::vector<Place>& phases = {});
 
-/// Moves off-chip tensors to Streaming Memory: stashes as they are, variables to entries of remote buffers. Variables
-/// of an IPU share a buffer if their types are equal and their names differ only in numbers: "layer.3.weight" and
-/// "layer.12.weight". A region loads a variable right before its use and stores it right after it is written, unless
-/// the value is not read again; uses a few operations apart share one load. One copy loads an operation's variables.
+/// Moves off-chip tensors to Streaming Memory. Stashes move as they are, and variables become entries of remote
+/// buffers. Variables of an IPU share a buffer if their types are equal and their names differ only in numbers, such as
+/// "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after it
+/// is written, unless the value is not read again. Uses a few operations apart share one load. One copy loads an
+/// operation's variables.
 ///
-/// All-reduces and reduce-scatters of off-chip accumulators become one each, before the first read, so that only one is
-/// on the chip.
+/// All-reduces and reduce-scatters of several off-chip accumulators are split. Each accumulator is reduced on its own
+/// before it is first read, so that only one is on the chip at a time.
 ///
 /// A phase (one of the regions `phases` of a function) keeps on the chip, for all its rounds, the variables of the
 /// functions that it calls. They are loaded in the region before the phase or, if the preceding phase runs on another
 /// IPU, before that phase, and stored in the region after the phase. Variables that the region before the phase writes
-/// are not loaded; the region after the phase finds its variables on the chip. `update`: the last region of each step
-/// that uses accumulators.
+/// are not loaded; the region after the phase finds the phase's variables on the chip. `update`: the last region of
+/// each step that uses accumulators.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const std::optional<Place>& update,
                    const std::vector<Place>& phases = {});
 

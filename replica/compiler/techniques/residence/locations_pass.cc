@@ -144,9 +144,9 @@ OfPhases of_phases(const Job& job) {
   return of;
 }
 
-/// Checks that every off-chip variable has an entry of its own, with its type, and that every region loads or writes it
-/// before reading it. A function that a phase calls finds what was loaded before the phase, and the region after the
-/// phase finds what the phase used or wrote. Equivalence proves that no stores are missing.
+/// Checks that every off-chip variable has an entry of its own, which has its type, and that every region loads or
+/// writes it before reading it. A function that a phase calls finds what was loaded before the phase, and the region
+/// after the phase finds what the phase used or wrote. The equivalence proof shows that no stores are missing.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;

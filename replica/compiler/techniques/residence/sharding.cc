@@ -15,7 +15,7 @@
 namespace poprun {
 namespace {
 
-/// A form other than the residence is kept while its next use is at most this many operations away.
+/// A form in which a tensor does not reside is kept while its next use is at most this many operations away.
 constexpr std::size_t kKeepFormOperations = 8;
 
 constexpr const char* kStochastic = "stochastic";
@@ -138,8 +138,8 @@ class RegionSharding {
     return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
-  /// Whether an operator updates or accumulates sharded variables: of the operands that it cuts, at least one is
-  /// sharded, and so is all optimiser state.
+  /// Whether an operator updates or accumulates sharded variables. It does if at least one of the operands that it cuts
+  /// is sharded, and all optimiser state among them is.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);
@@ -149,7 +149,7 @@ class RegionSharding {
            });
   }
 
-  /// Finds gradients that operators on shards read; their all-reduces become reduce-scatters.
+  /// Finds the gradients that operators on shards read. Their all-reduces become reduce-scatters.
   void find_scattered(const std::vector<Operation>& all) {
     for (const Operation& operation : all) {
       if (!updates_shards(operation)) {
@@ -175,7 +175,7 @@ class RegionSharding {
            });
   }
 
-  /// Adds up the replicas' partial sums over their shards, if `reader` reads one.
+  /// Adds up the replicas' partial sums over their shards, if `reader` reads one of these sums.
   void add_up_parts(const Operation& reader) {
     const bool reads = std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
     if (reads) {
@@ -325,7 +325,7 @@ class RegionSharding {
   Place place_;
   bool is_update_;
   std::set<TensorId> gathered_;
-  std::set<TensorId> left_whole_;  ///< Only those not used yet.
+  std::set<TensorId> left_whole_;  ///< Only variables that have not been used yet.
   Origin origin_;
   std::vector<Operation> operations_;
   std::map<TensorId, std::vector<std::size_t>> uses_;

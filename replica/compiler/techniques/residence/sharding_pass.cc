@@ -43,7 +43,7 @@ bool is_asked_for(const ShardingOptions& options, Kept kept) {
   return false;
 }
 
-/// Returns the optimiser state that operators update unsharded, with the operator's kind.
+/// Returns the optimiser state that an operator updates unsharded, with the kind of that operator.
 std::map<TensorId, std::string> updated_whole(const Graph& graph) {
   std::map<TensorId, std::string> found;
   for (const Function& function : graph.functions) {
@@ -145,7 +145,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that a shard has the tensor's type and one replica's share of its elements, and that all use the same groups.
+/// Checks that each shard has its tensor's type and one replica's share of the elements, and that all use the same
+/// groups.
 Status verify(const CompileOptions& options, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const std::int64_t group = group_of(options);

@@ -25,7 +25,7 @@ struct Best {
   std::vector<std::size_t> begins{};  ///< First layers of all stages except the first.
 };
 
-/// Finds the split whose largest `cost` of a stage (kNever: not allowed) is smallest.
+/// Finds the split that has the smallest maximum `cost` of a stage. A stage whose cost is kNever is not allowed.
 ///
 ///   best[s + 1][end] = min over begin of max(best[s][begin], cost(s, begin, end))
 template <typename Cost>

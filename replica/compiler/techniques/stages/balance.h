@@ -20,28 +20,28 @@ struct MeasuredSplit {
   std::vector<Bytes> peaks;         ///< Memory that the IPU of each stage needs.
 };
 
-/// Returns the first layer of each stage except the first. Takes the split whose fullest stage exceeds the capacity by
-/// the least, ideally not at all; if splits tie, the one whose slowest stage takes the fewest cycles, then whose
-/// fullest has the fewest bytes, then whose later stages begin earliest. `measured` corrects the estimated memory of
-/// stages (StageBytes). Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
+/// Returns the best split, as the first layer of each stage except the first. In the best split, the fullest stage
+/// exceeds the capacity by the least, ideally not at all. Splits that tie are compared by the cycles of the slowest
+/// stage, then by the bytes of the fullest stage, and then by how early later stages begin. `measured` corrects the
+/// estimated memory of stages (StageBytes). Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured = {});
 
-/// Returns the split to compile when none of `measured` fits: the balanced one or, if that has been measured, the
-/// neighbour (one stage begins one layer earlier or later) whose fullest stage has the lowest estimate. Returns nothing
-/// if all these have been measured, or if the last measured split needs over a quarter more memory than there is.
-/// Requires: `measured` is not empty.
+/// Returns the split to compile when none of `measured` fits. This is the balanced split or, if that has been measured,
+/// its neighbour (one stage begins one layer earlier or later) whose fullest stage has the lowest estimate. Returns
+/// nothing if all of these have been measured, or if the last measured split needs over a quarter more memory than
+/// there is. Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
 /// The memory that any stage would need.
 ///
 ///   bytes of its layers + rate * activations of its layers + rest
 ///
-/// Rate and rest are 0, so estimates are low, until a split has been compiled. Then they are fitted per stage to the
-/// measured peaks of the latest split: the difference counts as activations, with a rate up to `in_flight`, and the
-/// remainder is the stage's rest. A stage like a measured one needs as much.
+/// Until a split has been compiled, rate and rest are 0, so estimates are low. Then both are fitted, for each stage, to
+/// the measured peak of the latest split. The difference counts as activations, with a rate up to `in_flight`, and the
+/// remainder is the stage's rest. A stage that is the same as in a measured split needs what was measured.
 class StageBytes {
  public:
-  /// Both must outlive this.
+  /// Both arguments must outlive this object.
   StageBytes(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
   /// Returns the bytes of `stage` if it holds layers [begin, end).
@@ -72,12 +72,12 @@ struct LayerUse {
 
 /// Estimates the cost of each layer of the model.
 ///
-///   cycles       of convolutions and matmuls as planned, in training with their two gradients (one
-///                if the input comes from the host); of other operators as estimated, in training
-///                three times, because the backward pass takes twice as long
-///   bytes        parameters; in training also their gradients and, for a parameter's first user,
-///                its optimiser state
-///   activations  all outputs of its operations
+///   cycles       Convolutions and matmuls count as planned, in training with their two gradients
+///                (one if the input comes from the host). Other operators count as estimated, in
+///                training three times, because the backward pass takes twice as long.
+///   bytes        Parameters count, and in training also their gradients and, in the first layer
+///                that uses a parameter, its optimiser state.
+///   activations  All outputs of the layer's operations count.
 ///
 /// A parameter that several layers use counts for each of them.
 std::vector<LayerWeight> layer_weights(const ForwardPass& forward, const LayerUse& use);

@@ -69,7 +69,7 @@ std::int32_t first_layer(std::span<const std::int32_t> counted, std::size_t befo
   return before < counted.size() ? counted[before] : counted.back() + 1;
 }
 
-/// Returns the cut at the operation that writes a tensor of the forward pass, by the tensor's name in the model.
+/// Returns the cut at the operation of the forward pass that writes the tensor with this name in the model.
 std::optional<StageCut> writer_of(const ForwardPass& forward, const std::string& name) {
   const std::string full = fmt::format("{}{}", forward.prefix, name);
   if (!forward.graph.has(full)) {
@@ -107,8 +107,8 @@ std::string lower(std::string_view text) {
   return lowered;
 }
 
-/// Returns the layer that a name probably means: the same name in a different case, without its prefix ("h.2" for
-/// "transformer.h.2"), or followed by a part of the layer ("h.2.attn", "conv1.weight"). Empty if there is none.
+/// Returns the layer that a name probably means, or an empty string. The name may differ from the layer's in case, lack
+/// its prefix ("h.2" for "transformer.h.2"), or go on to name a part of the layer ("h.2.attn", "conv1.weight").
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
     return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
@@ -127,7 +127,8 @@ std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   return {};
 }
 
-/// Returns the first layer that makes a tensor with `name` in its name, as "layer1.0" is in "layer1.0.conv3"; or empty.
+/// Returns the first layer that makes a tensor whose name contains `name`, as "layer1.0.conv3" contains "layer1.0".
+/// Returns an empty string if there is none.
 std::string layer_around(const ForwardPass& forward, const std::string& name) {
   const std::string part = fmt::format(".{}.", lower(name));
   for (const Operation& operation : forward.operations()) {

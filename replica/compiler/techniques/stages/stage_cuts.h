@@ -28,8 +28,8 @@ struct ForwardPass {
   [[nodiscard]] const std::vector<Operation>& operations() const { return graph.at(place).operations; }
 };
 
-/// The beginning of a stage: this and later stages hold the operations of later layers, and the operations of this
-/// layer from `operation` on (an index into the forward pass).
+/// The beginning of a stage. This and later stages hold the operations of all later layers, and those operations of
+/// `layer` whose index in the forward pass is `operation` or higher.
 struct StageCut {
   std::int32_t layer = 0;
   std::size_t operation = 0;  ///< 0: the whole layer.
@@ -37,24 +37,25 @@ struct StageCut {
   friend auto operator<=>(const StageCut&, const StageCut&) = default;
 };
 
-/// Returns the cuts between stages that hold `layers_per_ipu` counted layers each; one entry may be -1 and takes the
-/// rest. Layers that are not counted belong to the stage of the counted layer before them; layers before the first
-/// counted layer belong to the first stage, and layers after the last one to the last stage. A first or last stage of 0
-/// thus holds only embeddings or heads. Errors: kUsage if the sum is not the number of layers or a stage would be
-/// empty. Messages list the layers.
+/// Returns the cuts between stages, each of which holds as many counted layers as its entry of `layers_per_ipu` says.
+/// One entry may be -1, which takes the rest. Layers that are not counted belong to the stage of the counted layer
+/// before them; layers before the first counted layer belong to the first stage, and layers after the last one to the
+/// last stage. A first or last stage whose entry is 0 thus holds only embeddings or heads. Errors: kUsage if the sum is
+/// not the number of layers or a stage would be empty. Messages list the layers.
 Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::span<const std::int64_t> layers_per_ipu);
 
-/// Returns the cuts before these layers or else the operations that write these tensors. Errors: kUsage if a name is
-/// neither a layer nor a tensor of the forward pass (suggests the nearest), or if names are not in its order.
+/// Returns the cuts before the layers with these names or, if a name is a tensor's, before the operation that writes
+/// it. Errors: kUsage if a name is neither a layer nor a tensor of the forward pass (the message suggests the nearest
+/// name), or if the names are not in the order of the forward pass.
 Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::span<const std::string> names);
 
 std::vector<StageCut> cuts_before(std::span<const std::size_t> layers);
 
 /// Returns a note on what "balanced" means if the stages begin with these layers: "3 7 7 7" or, if counts cannot
-/// express it, "pipeline.split = pooler". The note ends with `how`, which says how they were found.
+/// express the split, "pipeline.split = pooler". The note ends with `how`, which says how the stages were found.
 Note balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how = {});
 
-/// Returns names for a message, long lists abbreviated in the middle: "a, b, c, d, ..., y, z (26 in all)".
+/// Returns names as text for a message. Long lists are abbreviated in the middle: "a, b, c, d, ..., y, z (26 in all)".
 std::string abbreviated(std::span<const std::string> names);
 
 std::vector<std::string> names_of(std::span<const Layer> layers);
@@ -64,13 +65,13 @@ using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 
 /// Gives operations their stages. `cuts` and `positions` come from one forward pass, possibly a different one of the
-/// same model: an operation takes the position of the one that writes the same tensor or, if there is none, of the
-/// operation before it. Operations without a layer belong to the latest stage that they read from. Errors: kUsage if an
-/// operation would read a tensor that a later stage writes; names both.
+/// same model. An operation takes the position of the operation there that writes the same tensor or, if there is none,
+/// the position of the operation before it. Operations without a layer belong to the latest stage that they read from.
+/// Errors: kUsage if an operation would read a tensor that a later stage writes; the message names both.
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
                      std::span<const StageCut> cuts);
 
-/// Errors: kUsage if a stage is empty; names the stage and `asked`, the setting with its value, and lists the layers.
+/// Errors: kUsage if a stage is empty. The message names the stage, quotes the setting `asked` and lists the layers.
 Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages, std::string_view asked);
 
 }  // namespace poprun

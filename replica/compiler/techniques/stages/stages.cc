@@ -56,7 +56,8 @@ std::vector<std::int64_t> in_flight(const CompileOptions& options, std::size_t s
   return kept;
 }
 
-/// By stage, whether its forward part runs again. kStandard counts as no: its choice depends on memory, unknown as yet.
+/// Returns, by stage, whether its forward part runs again. kStandard counts as no, because its choice depends on the
+/// memory needed, which is not yet known.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const Recomputation mode = recomputation_of(options.pipeline, stages);
   std::vector<bool> recomputes(stages,
@@ -88,7 +89,7 @@ bool is_phased(const CompileOptions& options) {
   return options.pipeline.phases > 1;
 }
 
-/// Returns phases whose parameters and state, which move before and after each phase, take about the same bytes.
+/// Returns cuts between phases whose parameters and state, which move before and after each phase, have similar sizes.
 Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
@@ -135,8 +136,8 @@ std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t 
   return ipus;
 }
 
-/// Returns "conv1", "part of conv1, conv2" or "embeddings to h.3 (4 layers)"; the number is that of counted layers.
-/// `shared`: layers that other stages hold parts of.
+/// Returns "conv1", "part of conv1, conv2" or "embeddings to h.3 (4 layers)", with the number of counted layers.
+/// `shared`: layers of which other stages hold parts.
 std::string span_text(const std::vector<Layer>& layers, const std::set<std::int32_t>& held,
                       const std::set<std::int32_t>& shared) {
   std::vector<std::string> names;
@@ -153,7 +154,7 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// Notes each stage's IPU, layers, and the parameters that it is the first to use. Many middle stages share notes.
+/// Notes each stage's IPU, its layers, and the parameters that it is the first to use. Many middle stages share a note.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;

@@ -8,7 +8,7 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of one element, mostly rows of a table: ONNX's operator, ours, and real attributes with ONNX's defaults.
+/// Functions of one element. Most are rows of a table: ONNX's operator, ours, and real attributes with ONNX's defaults.
 namespace poprun::onnx_import::nodes::activation {
 namespace {
 
@@ -17,7 +17,7 @@ using Proto = ::onnx::TensorProto;
 struct Function {
   const char* op;
   const char* kind;
-  float (*fold)(float);  ///< Evaluates at import; null if always on the device.
+  float (*fold)(float);  ///< Evaluates at import; null if the device always does.
   const char* first = nullptr;
   double first_default = 0;
   const char* second = nullptr;
@@ -85,7 +85,7 @@ std::vector<Translator> table(std::index_sequence<rows...> /*rows*/) {
   return {Translator{kFunctions[rows].op, 1, unary<rows>}...};
 }
 
-/// Adds gamma (x > 0 ? x : alpha (exp(x) - 1)), which is a single operator with PyTorch's constants.
+/// Adds gamma (x > 0 ? x : alpha (exp(x) - 1)). With PyTorch's constants, this is a single operator.
 Status selu(Node& node) {
   constexpr float kAlpha = 1.6732632423543772F;
   constexpr float kGamma = 1.0507009873554805F;
@@ -102,7 +102,7 @@ Status selu(Node& node) {
   return node.set_result(node.add("mul", {e, factor}));
 }
 
-/// Broadcasts the slope to x; before opset 7, a slope of one dimension belongs to the channels.
+/// Broadcasts the slope to x. Before opset 7, a slope of one dimension has one element per channel.
 Status prelu(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(TensorId slope, node.weight(1));
@@ -116,7 +116,7 @@ Status prelu(Node& node) {
   return node.set_result(node.add("prelu", {x, slope}));
 }
 
-/// Bounds are attributes before opset 11, then inputs; both may be missing.
+/// The bounds are attributes before opset 11 and inputs since then. Either or both may be missing.
 Status clip(Node& node) {
   Attributes attributes;
   std::size_t i = 1;
@@ -155,11 +155,11 @@ Status is_inf(Node& node) {
   return node.set_result(node.add("equal", {x, infinity}), Proto::BOOL);
 }
 
-/// Converts to another element type. Reals that stay real do not change: float16 and double are float32 here.
+/// Converts to another element type. Reals that stay real do not change, because float16 and double are float32 here.
 Status convert(Node& node, Element to) {
   const Element from = node.element(0);
   const auto known = [](Element element) { return is_real(element) || is_integer(element) || element == Proto::BOOL; };
-  // Integers that do not fit would have to wrap; ONNX has no rule for reals that do not fit.
+  // Integers that do not fit would have to wrap around. ONNX has no rule for reals that do not fit.
   const bool narrow = to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
   if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
     return node.unsupported(

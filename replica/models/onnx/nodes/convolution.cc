@@ -5,7 +5,7 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are images of one row.
+/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are treated as images of one row.
 namespace poprun::onnx_import::nodes::convolution {
 namespace {
 
@@ -18,7 +18,7 @@ Result<TensorId> kernel_of(Node& node, TensorId w) {
   return node.reshape(w, {shape[0], shape[1], 1, shape[2]});
 }
 
-/// Returns the window of the weight, input 1, on an image. Requires: check_kernel succeeded.
+/// Returns the window of the weight (input 1) as it moves over an image. Requires: check_kernel succeeded.
 Result<Window> weight_window(Node& node) {
   const Shape w = node.shape(1);
   POPRUN_ASSIGN(Window window, window_of(node, {w.begin() + 2, w.end()}));
@@ -56,8 +56,8 @@ Status conv(Node& node) {
   return set_image(node, y);
 }
 
-/// The output's size along the image's dimensions, and the padding that is cut off. A requested size determines the
-/// padding; if it is larger than the full output, zeros are appended.
+/// The size of the output image and the padding that is cut off. A requested size determines the padding. If it is
+/// larger than the full output, zeros are appended.
 struct Transposed {
   Window window;
   Shape size;  ///< [H,W].
@@ -82,7 +82,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
     }
     if (wanted[d] != 0) {
       const std::int64_t total = full - wanted[d];
-      const std::int64_t half = total >> 1;  // Rounds down, also below zero.
+      const std::int64_t half = total >> 1;  // This rounds down, also below zero.
       before = automatic == "SAME_UPPER" ? half : total - half;
       behind = total - before;
     }
@@ -92,7 +92,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
   return t;
 }
 
-/// Adds each element of x times the kernel to the output, like the gradient with respect to a convolution's input.
+/// Adds to the output each element of x times the kernel, like the gradient with respect to a convolution's input.
 Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_TRY(check_kernel(node));

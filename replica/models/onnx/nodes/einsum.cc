@@ -7,8 +7,8 @@
 #include "replica/models/onnx/node.h"
 
 /// Einsum: sums of products over named dimensions, as in NumPy. Operands are multiplied from left to right, each pair
-/// as one batched matrix product; sums, transpositions and reshapes arrange the dimensions for it. A letter twice in
-/// one operand, which means a diagonal, is not supported.
+/// as one batched matrix product. Sums, transpositions and reshapes arrange the dimensions for it. An operand that has
+/// a letter twice, which means a diagonal, is not supported.
 namespace poprun::onnx_import::nodes::einsum {
 namespace {
 
@@ -29,7 +29,7 @@ std::string only(const std::string& names, Wanted wanted) {
   return kept;
 }
 
-/// Replaces "..." by digits, counted from the right, so that a digit means the same dimension in every operand.
+/// Replaces "..." by digits that count from the right, so that a digit means the same dimension in every operand.
 std::string without_ellipsis(std::string term, std::size_t rank) {
   std::erase(term, ' ');
   const std::size_t at = term.find("...");
@@ -43,13 +43,13 @@ std::string without_ellipsis(std::string term, std::size_t rank) {
   return term.replace(at, 3, digits);
 }
 
-/// Names of each operand's dimensions, and of the result's.
+/// The names of the dimensions of each operand and of the result.
 struct Equation {
   std::vector<std::string> terms;
   std::string result;
 };
 
-/// Returns the result by NumPy's rule if there is no "->": the dimensions of "...", then the letters that occur once.
+/// Returns the result that NumPy implies without "->": the dimensions of "...", then the letters that occur once.
 std::string implied_result(const std::vector<std::string>& terms) {
   std::map<char, int> uses;
   std::string digits;
@@ -95,7 +95,7 @@ Result<Equation> parse(Node& node) {
   return equation;
 }
 
-/// Refuses diagonals, dimensions of two sizes, and names of the result that no operand has.
+/// Refuses diagonals, dimensions with two different sizes, and names in the result that no operand has.
 Status check(Node& node, const Equation& equation) {
   std::map<char, std::int64_t> sizes;
   for (std::size_t i = 0; i < equation.terms.size(); ++i) {
@@ -140,7 +140,7 @@ Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) 
   return node.transpose(x.tensor, perm);
 }
 
-/// Reshapes x to [batch,rows,columns], each of which joins the dimensions of its names.
+/// Reshapes x to [batch,rows,columns]. Each of the three joins the dimensions with its names.
 Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch, const std::string& rows,
                           const std::string& columns) {
   const Shape shape = node.type(x.tensor).shape;
@@ -155,7 +155,7 @@ Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch, 
   return node.reshape(y, {size_of(batch), size_of(rows), size_of(columns)});
 }
 
-/// Multiplies a and b, summing over their common names that are not in `kept`.
+/// Multiplies a and b and sums over their common names that are not in `kept`.
 Result<Named> product(Node& node, const Named& a, const Named& b, const std::string& kept) {
   const auto shared = [&](char name) { return has(a.names, name) && has(b.names, name); };
   const auto stays = [&](char name) { return has(kept, name); };

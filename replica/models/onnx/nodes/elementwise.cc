@@ -6,7 +6,7 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Elementwise functions of two or more operands, with broadcasting: arithmetic, comparison, logic, Where.
+/// Elementwise functions of two or more operands, with broadcasting: arithmetic, comparison, logic and Where.
 namespace poprun::onnx_import::nodes::elementwise {
 namespace {
 
@@ -28,7 +28,7 @@ const Binary kSub{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std:
                   [](float a, float b) { return a - b; }, nullptr};
 const Binary kMul{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std::multiplies<>{}); },
                   [](float a, float b) { return a * b; }, nullptr};
-/// Integer quotients are truncated towards zero; undefined ones are 0.
+/// Integer quotients are truncated towards zero, and undefined ones are 0.
 const Binary kDiv{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a / b : 0; },
                   [](float a, float b) { return a / b; }, nullptr};
 const Binary kPow{[](std::int64_t a, std::int64_t b) {
@@ -40,7 +40,7 @@ const Binary kMax{[](std::int64_t a, std::int64_t b) { return std::max(a, b); },
                   [](float a, float b) { return std::max(a, b); }, nullptr};
 const Binary kMin{[](std::int64_t a, std::int64_t b) { return std::min(a, b); },
                   [](float a, float b) { return std::min(a, b); }, nullptr};
-/// Has the sign of the divisor, like Python's %.
+/// The result has the sign of the divisor, as with Python's %.
 const Binary kMod{[](std::int64_t a, std::int64_t b) {
                     if (!divides(a, b)) {
                       return std::int64_t{0};
@@ -53,7 +53,7 @@ const Binary kMod{[](std::int64_t a, std::int64_t b) {
                     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
                   },
                   nullptr};
-/// Has the sign of the dividend, like C's %.
+/// The result has the sign of the dividend, as with C's %.
 const Binary kTruncatedMod{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a % b : std::int64_t{0}; },
                            [](float a, float b) { return std::fmod(a, b); }, nullptr};
 
@@ -123,7 +123,7 @@ Status mean(Node& node) {
   return node.set_result(node.add("mul", {total, factor}));
 }
 
-/// Raises x to the power of input 1, a number known at import, by a square or square root if exact and faster.
+/// Raises x to the power of input 1, a number known at import. Squares and square roots are used if exact and faster.
 Result<TensorId> known_power(Node& node, TensorId x) {
   POPRUN_ASSIGN(const float exponent, node.real_of(1));
   if (exponent == 2.0F) {
@@ -136,7 +136,7 @@ Result<TensorId> known_power(Node& node, TensorId x) {
   return node.add("pow", {x, e});
 }
 
-/// Base and exponent may have different types; the result has the type of the base.
+/// Base and exponent may have different types. The result has the type of the base.
 Status pow(Node& node) {
   if (node.folds() && is_real(node.element(0)) == is_real(node.element(1))) {
     return combine_all(node, "pow", kPow);
@@ -163,7 +163,7 @@ Status mod(Node& node) {
   return node.integer("fmod", 0) != 0 ? combine_all(node, "fmod", kTruncatedMod) : combine_all(node, "mod", kMod);
 }
 
-/// Compares the first input with the second or, if `swapped`, the second with the first.
+/// Compares the first input with the second or, if `swapped` is set, the second with the first.
 Status compare(Node& node, const std::string& kind, const Binary& function, bool swapped) {
   if (node.folds()) {
     return combine_all(node, kind, function);

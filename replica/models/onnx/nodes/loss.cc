@@ -5,10 +5,10 @@
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. A job trains with the loss in
-/// train.cfg.
+/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. A job does not train with them, but
+/// with the loss in train.cfg.
 ///
-///   P  positions: batch and whatever follows the classes    C  classes
+///   P  positions: the batch and all dimensions after the classes    C  classes
 namespace poprun::onnx_import::nodes::loss {
 namespace {
 
@@ -20,7 +20,7 @@ Result<TensorId> reduced(Node& node, Reduction reduction, TensorId x) {
   return y;
 }
 
-/// Rearranges x [N,C,...] to rows [P,C]; images_of rearranges rows back to `shape`.
+/// Rearranges x [N,C,...] to rows [P,C]. images_of does the reverse.
 Result<TensorId> rows_of(Node& node, TensorId x) {
   const Shape shape = node.type(x).shape;
   std::vector<std::int64_t> perm(shape.size());
@@ -42,8 +42,8 @@ Result<TensorId> images_of(Node& node, TensorId rows, const Shape& shape) {
   return node.transpose(x, perm);
 }
 
-/// Returns, by label, 1 if it counts and 0 if it is ignored. A negative label reads from the end, so the table is long
-/// enough to hold a 0 for it there.
+/// Returns a table with a 1 for each label that counts and a 0 for the one that is ignored. A negative label reads the
+/// table from its end, so the table is long enough to hold a 0 for it there.
 Constant counting(std::int64_t C, std::int64_t ignored) {
   const std::int64_t size = ignored < 0 ? C - ignored : C;
   std::vector<float> table(static_cast<std::size_t>(size), 0);
@@ -54,7 +54,7 @@ Constant counting(std::int64_t C, std::int64_t ignored) {
   return Constant::of_reals(std::move(table), {size});
 }
 
-/// Returns the table's element for each label; 0 for a label that is not a class and does not count.
+/// Returns the table's element for each label, or 0 for a label that is not a class and does not count.
 Result<TensorId> gathered_by_label(Node& node, TensorId table, TensorId labels) {
   return node.add("gather", {table, labels}, {{"axis", std::int64_t{0}}, {"outside", std::string{"zeros"}}});
 }

@@ -14,7 +14,7 @@ Status matmul(Node& node) {
   if (x.empty() || y.empty()) {
     return node.wrong("scalars have no matrix product");
   }
-  // A vector is a row on the left and a column on the right; the result lacks that dimension.
+  // A vector on the left is a row, and one on the right is a column. The result lacks the added dimension.
   if (x.size() == 1) {
     POPRUN_ASSIGN(a, node.reshape(a, {1, x[0]}));
   }
@@ -35,7 +35,7 @@ Status matmul(Node& node) {
   return {};
 }
 
-/// Returns whether Gemm is a dense layer: y = x w + b with b of one dimension.
+/// Returns whether the Gemm is a dense layer: y = x w + b, where b has one dimension.
 bool is_dense(Node& node) {
   return node.integer("transA", 0) == 0 && node.real("alpha", 1) == 1 && node.real("beta", 1) == 1 &&
          node.shape(0).size() == 2 && node.shape(1).size() == 2 &&

@@ -9,7 +9,7 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Returns x [N,C,...] as batch normalisation takes it: a matrix [N,C], or an image, if need be of one row.
+/// Returns x [N,C,...] in the form that batch normalisation takes: a matrix [N,C] or an image, which may have one row.
 Result<TensorId> channels_of(Node& node) {
   const Shape s = node.shape(0);
   if (s.size() == 4) {
@@ -34,8 +34,8 @@ Result<TensorId> moved(Node& node, TensorId running, TensorId now, double moment
   return node.add("add", {old, fresh});
 }
 
-/// Normalises with the batch's own statistics. Running statistics that are variables follow them as in PyTorch, with
-/// the unbiased variance; outputs 1 and 2, if wanted, follow ONNX, with the biased variance.
+/// Normalises with the batch's own statistics. Running statistics that are variables are updated as in PyTorch, with
+/// the unbiased variance. Outputs 1 and 2, if wanted, are updated as in ONNX, with the biased variance.
 Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& inputs, double eps) {
   const double momentum = node.real("momentum", 0.9);
   POPRUN_ASSIGN(const auto y,
@@ -86,7 +86,7 @@ Status batch_normalization(Node& node) {
   return {};
 }
 
-/// Normalises over the axis and all dimensions after it, taken as one.
+/// Normalises over the axis and all dimensions after it, which are taken as one.
 Status layer_normalization(Node& node) {
   const Shape shape = node.shape(0);
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), shape.size()));
@@ -163,7 +163,7 @@ Status lrn(Node& node) {
   return {};
 }
 
-/// Returns the ratio, which is an input since opset 12 and an attribute before that.
+/// Returns the ratio, which is an attribute before opset 12 and an input since then.
 Result<double> dropout_ratio(Node& node) {
   if (!node.has(1)) {
     return node.real("ratio", 0.5);
@@ -172,7 +172,7 @@ Result<double> dropout_ratio(Node& node) {
   return static_cast<double>(ratio);
 }
 
-/// Sets the mask by applying dropout to ones: the same key drops the same elements.
+/// Sets the mask by applying dropout to ones, since the same key drops the same elements.
 Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   POPRUN_ASSIGN(TensorId ones, node.fill(node.shape(0), 1));
   POPRUN_ASSIGN(ones, node.reshape(ones, node.shape(0), layout));
@@ -185,8 +185,8 @@ Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   return {};
 }
 
-/// Drops elements only in training, whatever the file's training_mode, which is the mode of the export. If nothing is
-/// dropped, the mask is all ones.
+/// Drops elements only in training. The file's training_mode is ignored, since it is the mode of the export. If nothing
+/// is dropped, the mask is all ones.
 Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
   if (node.scope().training && ratio > 0) {

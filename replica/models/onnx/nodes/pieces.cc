@@ -13,8 +13,8 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Returns whether input i must be repeated for each sample: a file written for batches of one concatenates a single
-/// copy, such as a class token, to its sample.
+/// Returns whether input i must be repeated for each sample. This is so if a file written for batches of one
+/// concatenates a single copy of something, such as a class token, with its sample.
 bool lacks_batch(Node& node, std::size_t i, std::size_t axis) {
   const Scope& scope = node.scope();
   if (scope.file_batch != 1 || scope.batch == 1 || axis == 0 || !node.has(i)) {
@@ -57,7 +57,7 @@ Status concat(Node& node) {
   bool images = false;
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     if (node.shape(i)[axis] == 0) {
-      continue;  // Adds nothing.
+      continue;  // It adds nothing.
     }
     POPRUN_ASSIGN(TensorId part, node.tensor(i));
     if (lacks_batch(node, i, axis)) {
@@ -83,7 +83,7 @@ Status concat(Node& node) {
   return {};
 }
 
-/// Returns the sizes from an attribute or input, or else equal parts.
+/// Returns the sizes that an attribute or input gives, or else equal sizes.
 Result<std::vector<std::int64_t>> split_sizes(Node& node, std::int64_t whole) {
   POPRUN_ASSIGN(const auto given, node.integers_from("split", 1));
   if (given) {
@@ -219,7 +219,7 @@ Status slice(Node& node) {
   return {};
 }
 
-/// Gathers one row of x by an index that is known and in range: a slice, for elements of any type.
+/// Gathers one row of x by an index that is known and in range. This is a slice, which takes elements of any type.
 Status gather_one(Node& node, const Constant& index, std::size_t axis) {
   const Shape x = node.shape(0);
   const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);
@@ -258,7 +258,7 @@ Status gather(Node& node) {
   return {};
 }
 
-/// Pads x. The pads are the attribute `paddings` in opset 1, `pads` in opsets 2 to 10, and an input since then.
+/// Pads x. The pads are the attribute `paddings` in opset 1, the attribute `pads` in opsets 2 to 10, then an input.
 Status pad(Node& node) {
   const std::size_t rank = node.shape(0).size();
   POPRUN_ASSIGN(auto pads, node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));

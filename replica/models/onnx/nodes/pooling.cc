@@ -5,11 +5,11 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Pooling of images [N,C,H,W], of sequences [N,C,L], which are images of one row, and of volumes [N,C,D,H,W].
+/// Pooling of images [N,C,H,W], of sequences [N,C,L] (treated as images of one row) and of volumes [N,C,D,H,W].
 namespace poprun::onnx_import::nodes::pooling {
 namespace {
 
-/// Cuts the padding after the last window, since no window reads it, so that none consists only of padding.
+/// Cuts off the padding after the last window, which no window reads, so that no window consists only of padding.
 void cut_padding(const Shape& x, Window& w) {
   const std::size_t dims = w.kernel.size();
   for (std::size_t d = 0; d < dims; ++d) {
@@ -52,8 +52,8 @@ Result<TensorId> pool_image(Node& node, const std::string& kind, TensorId x, con
   return node.add(kind, {x}, std::move(attributes));
 }
 
-/// Pools volumes [N,C,D,H,W]: first planes, as images [N,CD,H,W], then depths, as images [N,C,D,HW]. The maximum or
-/// mean over a box is that of the maxima or means of its planes.
+/// Pools volumes [N,C,D,H,W]: first the planes, as images [N,CD,H,W], then the depths, as images [N,C,D,HW]. The
+/// maximum (mean) over a box is the maximum (mean) of the maxima (means) over its planes.
 Result<TensorId> pool_volume(Node& node, const std::string& kind, const Window& w) {
   const Shape s = node.shape(0);
   POPRUN_ASSIGN(TensorId x, node.row_major(0));
@@ -96,7 +96,7 @@ Status average_pool(Node& node) {
   return pool(node, "avgpool2d");
 }
 
-/// Pools with one window over all pixels of any number of dimensions, seen as one row.
+/// Pools with one window over all pixels. There may be any number of dimensions, which are taken as one row.
 Status global(Node& node, const std::string& kind) {
   const Shape shape = node.shape(0);
   if (shape.size() < 3) {

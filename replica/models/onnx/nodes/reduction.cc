@@ -33,7 +33,7 @@ Result<Shape> axes_of(Node& node) {
   return axes;
 }
 
-/// Folds all integers of a one-dimensional input, for shape arithmetic.
+/// Folds all integers of a one-dimensional input into one, for shape arithmetic.
 Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)) {
   const auto values = node.value(0).constant->all_integers();
   const std::int64_t total = std::accumulate(values.begin() + 1, values.end(), values.front(), function);
@@ -75,14 +75,14 @@ Status reduce_or_fold(Node& node) {
       return std::clamp(a, -kMostElements, kMostElements) + std::clamp(b, -kMostElements, kMostElements);
     });
   }
-  // Factors are sizes; products stop at the size of the largest tensor.
+  // The factors are sizes, so products are limited to the size of the largest tensor.
   return fold_all(node, [](std::int64_t a, std::int64_t b) {
     return std::clamp(std::clamp(a, -kMostElements, kMostElements) * std::clamp(b, -kMostElements, kMostElements),
                       -kMostElements, kMostElements);
   });
 }
 
-/// Computes (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9), over the batch and pixels of images if no axes are given.
+/// Computes (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9). Without axes, means are over images and their pixels.
 Status mean_variance(Node& node) {
   Shape axes = node.has_attribute("axes") ? node.integers("axes") : Shape{0, 2, 3};
   for (std::int64_t& axis : axes) {

@@ -5,14 +5,14 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Resize and Upsample: one axis after the other, since all modes are separable.
+/// Resize and Upsample. They resize one axis after the other, since all modes are separable.
 namespace poprun::onnx_import::nodes::resize {
 namespace {
 
 /// New size of one axis.
 struct Target {
   std::int64_t size;
-  std::optional<double> scale = {};  ///< Set if the size was given as a scale.
+  std::optional<double> scale = {};  ///< Present if the size was given as a scale.
 };
 
 Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scales) {
@@ -79,7 +79,7 @@ Status resize_axes(Node& node, const std::vector<Target>& targets, const Attribu
   return {};
 }
 
-/// In opset 10, works like Upsample; later, with named coordinates and either scales or sizes.
+/// In opset 10, Resize works like Upsample. Since then, it takes named coordinates and either scales or sizes.
 Status resize(Node& node) {
   const std::string mode = node.text("mode", "nearest");
   if (node.opset() < 11) {
@@ -113,7 +113,7 @@ Status resize(Node& node) {
   return resize_axes(node, targets, attributes);
 }
 
-/// Scales are an attribute before opset 9, then an input.
+/// The scales are an attribute before opset 9 and an input since then.
 Status upsample(Node& node) {
   std::vector<float> scales = node.reals("scales");
   if (node.has(1)) {

@@ -11,8 +11,8 @@
 #include "replica/models/onnx/node.h"
 #include "replica/ops/face/shaped.h"
 
-/// Operators that change the shape but no element (Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile,
-/// Identity, DepthToSpace, SpaceToDepth), return it (Shape, Size) or create tensors (ConstantOfShape, Range, EyeLike).
+/// Operators that move or repeat elements (Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand, Tile, Identity,
+/// DepthToSpace, SpaceToDepth), return the shape (Shape, Size) or create tensors (ConstantOfShape, Range, EyeLike).
 namespace poprun::onnx_import::nodes::shape {
 namespace {
 
@@ -31,8 +31,8 @@ Status set_reshaped(Node& node, Shape shape) {
   return node.set_result(node.reshape(x, std::move(shape)), node.element(0));
 }
 
-/// Returns the target with 0 (the input's size) and -1 (the rest) filled in. Targets may contain the batch size that
-/// the file was made for: if x begins with the import's batch size, that replaces the file's at the target's beginning.
+/// Returns the target with 0 (the input's size) and -1 (the rest) filled in. A target may begin with the batch size
+/// that the file was written for. If x begins with the import's batch size, the target gets that instead.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
@@ -201,7 +201,7 @@ Status expand(Node& node) {
 Status tile(Node& node) {
   const Shape x = node.shape(0);
   std::vector<std::int64_t> repeats;
-  if (node.opset() < 6 && node.inputs() == 3) {  // Opset 1: tiles of one axis.
+  if (node.opset() < 6 && node.inputs() == 3) {  // Opset 1 tiles one axis.
     POPRUN_ASSIGN(const auto tiles, node.integers_of(1));
     POPRUN_ASSIGN(const auto axes, node.integers_of(2));
     if (tiles.size() != 1 || axes.size() != 1) {

@@ -3,11 +3,11 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Softmax, LogSoftmax and Hardmax along an axis; before opset 13, over it and all later dimensions, taken as one.
+/// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, they take it and all later dimensions as one.
 namespace poprun::onnx_import::nodes::softmax {
 namespace {
 
-/// Returns rows with 1 at the maximum and 0 elsewhere.
+/// Returns x with a 1 at the maximum of each row and 0 elsewhere.
 Result<TensorId> hardmax_rows(Node& node, TensorId x) {
   const Shape shape = node.type(x).shape;
   const auto last = static_cast<std::int64_t>(shape.size()) - 1;
