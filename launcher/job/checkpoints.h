@@ -16,8 +16,9 @@
 
 namespace poprun::launcher {
 
-/// Decides when replicas are asked for a checkpoint in addition to those that they take every few steps: at intervals
-/// of time, and when the user requests one. Only one request is open at a time. All times are seconds of one clock.
+/// Decides when replicas are asked for a checkpoint in addition to those that they take every few steps: at regular
+/// times, and when the user requests one. Only one request is open at a time. All times are in seconds on the same
+/// clock.
 class CheckpointRequests {
  public:
   /// `every_seconds` is the time between two checkpoints. If it is 0, there are only those that the user requests.

@@ -57,7 +57,7 @@ class Job final : private CoordinatorEvents {
   Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
       std::uint32_t restarts);
 
-  /// Runs the job and returns how it ended, with the exit code of poprun-emu. All messages have then been printed.
+  /// Runs the job and returns how it ended, with the exit code of poprun-emu. By then, all messages have been printed.
   JobEnd run();
 
  private:

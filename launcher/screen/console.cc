@@ -115,7 +115,8 @@ struct Outlet::State {
       shown.clear();
       if (const std::uint64_t count = std::exchange(dropped, 0); count > 0) {
         descriptor = dropped_descriptor;
-        text += fmt::format("poprun-emu: {} left out here, since nobody read them in time\n", counted(count, "line"));
+        text += fmt::format("poprun-emu: {} left out here because the output was not read in time\n",
+                            counted(count, "line"));
       } else {
         descriptor = lines.front().descriptor;
         text += lines.front().text;

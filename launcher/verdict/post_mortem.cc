@@ -124,9 +124,9 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   Verdict verdict;
   verdict.exit_code = static_cast<int>(failure.exit_code());
   if (nobody) {
-    verdict.first_line =
-        fmt::format("the exchange between {} and {} makes no progress: {}; yet all of these replicas are waiting in it",
-                    describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
+    verdict.first_line = fmt::format(
+        "the exchange between {} and {} is making no progress: {}; yet all of these replicas are waiting in it",
+        describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
     verdict.more = meanwhile(state, {}, now);
   } else {
     verdict.instance = instances.front();

@@ -51,7 +51,7 @@ class CoordinatorEvents {
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
-/// This class is an interface, so that only its implementation includes gRPC's headers, which take long to compile.
+/// This class is an interface, so that only its implementation includes gRPC's headers, which take a long time to compile.
 class Coordinator {
  public:
   struct Setup {

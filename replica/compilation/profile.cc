@@ -151,7 +151,7 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
   return host;
 }
 
-/// Adds the parts of stages that `steps` call to `parts`, by name.
+/// Adds to `parts`, by name, the parts of stages that `steps` call.
 void find_parts(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
                 std::map<std::string, const proto::Function*>& parts) {
   for (const proto::Step& step : steps) {

@@ -9,8 +9,8 @@
 
 namespace poprun {
 
-/// Returns a row for each step of a Program other than calls and repeats, with its device time over all calls in one
-/// run of the function that the host calls. Functions that `step_function` reaches count as part of it.
+/// Returns a row for each step of a Program that is not a call or a repeat, with its total device time in one run of
+/// `step_function`, which the host calls. Functions that it calls are included.
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
                                               const std::string& step_function);
 

@@ -252,8 +252,8 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses more IPUs; their number is a power of two, as in Pods. A large shortage needs many IPUs, and with many a job
-/// also compiles faster.
+/// Uses more IPUs; their number is a power of two, as in Pods. A large shortage needs many IPUs;
+/// having many also makes a job compile faster.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
   const proto::RunConfig& config = job.config;

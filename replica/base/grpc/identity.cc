@@ -347,7 +347,7 @@ Status check_token(std::string_view token, std::string_view origin) {
     return fail(ErrorCode::kUsage, fmt::format("{}: a token must consist of printable ASCII without blanks", origin));
   }
   if (token == kPlaceholder) {
-    return fail(ErrorCode::kUsage, fmt::format("{} is the placeholder of deploy/kubernetes, which anybody can read; "
+    return fail(ErrorCode::kUsage, fmt::format("{} is the placeholder from deploy/kubernetes, which is public; "
                                                "make a real token with `openssl rand -hex 16`",
                                                origin));
   }

@@ -187,7 +187,7 @@ TEST_F(PostMortem, BlamesNobodyWhoWaitsInTheSameExchange) {
   EXPECT_EQ(verdict->instance, std::nullopt);
   EXPECT_EQ(verdict->first_line,
             "the exchange between replica 3 (instance 3, host node1, pid 103) and host node0 "
-            "(replicas 0, 1) makes no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
+            "(replicas 0, 1) is making no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
             "s; yet all of these replicas are waiting in it");
 
   // One that is not there is another matter.
