@@ -41,8 +41,13 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   if (output.held_lines() > held) {
     deadlines_.mpirun_line_held(monotonic_seconds());
   }
-  if (output.notices().findings() != state_.mpirun()) {
-    state_.mpirun_found(output.notices().findings());
+  MpirunFindings found = output.notices().findings();
+  if (found.start_failure && found.start_failure->no_daemon &&
+      std::ranges::any_of(state_.instances(), &InstanceView::joined)) {
+    found.start_failure.reset();  // The daemon had started: this is only the end of its shell.
+  }
+  if (found != state_.mpirun()) {
+    state_.mpirun_found(found);
     lacks_daemon(state_) ? explain_mpirun(0) : trouble(Deadlines::Trouble::kCause);
   }
 }

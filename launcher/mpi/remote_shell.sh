@@ -98,17 +98,22 @@ srun | */srun)
   ;;
 esac
 
-# Reports what the remote shell and the host say and, if the shell ended by itself, whether it had started the
-# daemon. If mpirun ended us and the shell because another host failed, nothing writes $ended, since this host is
-# not to blame.
+# Reports what the remote shell and the host say and, if the shell ended by itself, that it had not started the
+# daemon, or that it broke off later (ssh's code 255, or a signal), since then the host may be lost. If mpirun ended
+# us and the shell because another host failed, nothing writes $ended, since this host is not to blame.
 ended="poprun-emu: the remote shell ended"
 listen() {
   started=
   said=
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
-    "$ended")
-      [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it printed nothing; a startup file there, such as ~/.bashrc, may end or replace the shell}"
+    "$ended "*)
+      status=${line##* }
+      if [ -z "$started" ]; then
+        echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it printed nothing; a startup file there, such as ~/.bashrc, may end or replace the shell}"
+      elif [ "$started" = yes ] && [ "$status" -gt 128 ] && { [ "$status" = 255 ] || [ "$status" -lt 160 ]; }; then
+        echo "poprun-emu: no start on host $host: the remote shell ($program) ended with code $status after it started Open MPI's daemon: ${said:-it printed nothing}"
+      fi
       break
       ;;
     "poprun-emu starts the daemon") started=yes ;;
@@ -134,5 +139,5 @@ END
 wait "$!"
 status=$?
 # mpirun learns that the shell ended only after the listener has said why.
-[ -z "$listener" ] || { echo "$ended" >&2; wait "$listener"; }
+[ -z "$listener" ] || { echo "$ended $status" >&2; wait "$listener"; }
 exit "$status"

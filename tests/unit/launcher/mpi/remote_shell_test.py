@@ -120,6 +120,18 @@ class RemoteShell(unittest.TestCase):
                     f"poprun-emu: no start on host node1: the remote shell ({self.folder}/ends) ended before it started "
                     f"Open MPI's daemon: {said}"), done.stderr)
 
+    def test_names_the_host_whose_shell_breaks_off_after_the_daemons_start(self):
+        for end, broke_off in (("exit 255", True), ("kill -9 $$", True), ("exit 0", False), ("exit 3", False)):
+            with self.subTest(end):
+                self.program("orted", f'echo "Killed" >&2; {end}\n')
+                done = self.run_script(self.folder / "ssh-like")
+                lines = ["poprun-emu: host node1 says: Killed"]
+                if broke_off:
+                    code = 255 if "255" in end else 137
+                    lines.append(f"poprun-emu: no start on host node1: the remote shell ({self.folder}/ssh-like) ended with "
+                                 f"code {code} after it started Open MPI's daemon: Killed")
+                self.assertEqual(done.stderr.splitlines(), lines)
+
     def test_blames_no_host_whose_shell_mpirun_ends(self):
         """mpirun kills the remote shells of the other hosts where one of them fails."""
         lives = self.folder / "lives"
