@@ -32,9 +32,9 @@ struct Verdict {
 ///   the instances whose heartbeats broke off · the peers that were missed, unless they wait in the same exchange
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// Returns whether a host's remote shell failed to start Open MPI's daemon, or broke off before any instance had joined,
-/// so that the job cannot start. Once an instance has joined, all daemons are running, and later messages of the shells
-/// only report their end.
+/// Returns whether a host's remote shell failed to start Open MPI's daemon, or broke off before any instance had
+/// joined, so that the job cannot start. Once an instance has joined, all daemons are running, and later messages of
+/// the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
 /// Returns the other hosts, spelled as given, whose daemon did not start for an unknown reason, and which may be why
