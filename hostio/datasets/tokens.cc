@@ -53,7 +53,8 @@ std::uint32_t word(const std::vector<std::byte>& bytes, std::size_t index) {
   return value;
 }
 
-/// Returns the size of the file's header in bytes; 0 if it has none. `width` is the width of the requested tokens.
+/// Returns the size of the file's header in bytes, or 0 if the file has no header. `width` is the width of the
+/// requested tokens.
 Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uint64_t file_bytes, unsigned width,
                                    const std::string& source) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), begin.size());

@@ -26,7 +26,7 @@ class CheckpointRequests {
 
   void wish() { wished_ = true; }
 
-  /// Returns the step after which all replicas shall take a checkpoint, if one is due and has not been requested yet.
+  /// Returns the step after which all replicas should take a checkpoint, if one is due and has not been requested yet.
   /// Call this often while the job trains. The step lies a few steps ahead, so that every replica learns of it in time.
   /// If a replica learns of it too late and its part is missing, the request is repeated. `step` is the highest of the
   /// `steps` steps that any replica has completed at `now`. `begun` is the step of the last checkpoint of which every

@@ -76,7 +76,7 @@ class Job final : private CoordinatorEvents {
   Status on_report_end() override;
   void on_failure(const proto::Failure& failure) override;
 
-  // What is due.
+  // Deadlines.
   void wait_for_deadline();
   [[nodiscard]] Deadlines::Facts facts() const;
   void notice_own_silence(double now);
@@ -137,7 +137,7 @@ class Job final : private CoordinatorEvents {
 
   Phase phase_ = Phase::kRunning;
   int signal_ = 0;                   ///< The first signal that asked the job to end.
-  JobEnd end_ = {.may_pass = true};  ///< What is known about the end so far.
+  JobEnd end_ = {.may_pass = true};  ///< Filled in as facts about the end become known.
 };
 
 /// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, on the

@@ -1,4 +1,4 @@
-// The start of a job, and what instances are told when they join. Class Job begins in job.cc.
+// The start of a job, and the reply to instances that join. Class Job begins in job.cc.
 #include <cstdint>
 
 #include <fmt/format.h>

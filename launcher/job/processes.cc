@@ -67,7 +67,7 @@ class Knocks : public std::enable_shared_from_this<Knocks> {
   asio::steady_timer timer_;
   tcp::resolver resolver_;
   std::list<tcp::socket> sockets_;
-  std::vector<std::string> silent_;  ///< Hosts that have not answered yet; empty in the end.
+  std::vector<std::string> silent_;  ///< Hosts that have not answered yet.
   std::function<void(std::vector<std::string>)> then_;
 };
 

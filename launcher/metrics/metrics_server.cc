@@ -49,7 +49,7 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kBetweenFailedAccepts{100};
 
-/// Has a socket closed in child processes, where Asio would leave it open.
+/// Closes a socket in child processes, because Asio leaves it open there.
 void close_on_exec(int descriptor) {
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }

@@ -236,9 +236,10 @@ Status resolve_instances(Options& options) {
                             options.mpirun.instance_local_args.rbegin()->first, instances - 1));
   }
   if (options.output.only_instance >= static_cast<std::int64_t>(instances)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--only-output-from-instance = {}: there is no such instance; instances are 0 to {}",
-                            options.output.only_instance, instances - 1));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--only-output-from-instance = {}: there is no such instance; instances are numbered 0 to {}",
+                    options.output.only_instance, instances - 1));
   }
   return {};
 }

@@ -207,8 +207,9 @@ std::vector<OptionRow> pipeline_rows() {
                    "stored), or sequential (one stage at a time, no pipeline)",
                    OneOf<Schedule>{}),
           file_key("pipeline.recomputation", "NAME", "",
-                   "What the backward pass recomputes, so that it is not stored: none, standard (chooses checkpoints "
-                   "within recomputation-memory), layer (stores the inputs of layers), pipeline (stores the inputs of "
+                   "Activations that the backward pass recomputes instead of storing them: none, standard (chooses "
+                   "checkpoints within recomputation-memory), layer (stores the inputs of layers), pipeline (stores "
+                   "the inputs of "
                    "stages, and everything in the last one, whose backward pass follows at once) or all (like "
                    "pipeline, but also recomputes the last stage) (default: pipeline if there are several stages and "
                    "the schedule is not sequential, else none)",

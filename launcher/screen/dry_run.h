@@ -16,7 +16,7 @@ struct DryRunFrame {
 };
 
 /// Shows the graphs of the answer, then the compiled job: its size, steps and notes, and the memory and device time of
-/// its IPUs. What the replica did not reach before an error is left out.
+/// its IPUs. Parts that the replica did not reach before an error are left out.
 std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame);
 
 /// Returns a table with one row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.

@@ -43,7 +43,7 @@ std::uint64_t peaks_of(const proto::CompiledEstimate& compiled) {
 }
 
 std::string precision_text(const proto::JobEstimate& e) {
-  return std::string(word_of(e.half() ? Precision::kHalf : Precision::kFloat));
+  return word_of(e.half() ? Precision::kHalf : Precision::kFloat);
 }
 
 void add_kind_row(std::string& text, const proto::KindEstimate& kind) {

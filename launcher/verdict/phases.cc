@@ -44,7 +44,7 @@ std::span<const Row> table() {
     {kTrouble,          kAlways,   {kJudge,        kJudge,        kJudge,       kNo,          kNo,          kNo,       kNo,          kNo}},
     {kVerdict,          kReported, {kSaveAlone,    kSaveAlone,    kSaveAlone,   kNo,          kNo,          kNo,       kNo,          kNo}},
     {kVerdict,          kAlways,   {kTell,         kTell,         kTell,        kNo,          kNo,          kNo,       kNo,          kNo}},
-    {kMpirunGaveUp,    kAlways,   {kAskHosts,     kNo,           kAskHosts,    kNo,          kNo,          kNo,       kNo,          kNo}},
+    {kMpirunGaveUp,     kAlways,   {kAskHosts,     kNo,           kAskHosts,    kNo,          kNo,          kNo,       kNo,          kNo}},
     {kMpirunDone,       kReported, {kSaveAlone,    kSaveAlone,    kSaveAlone,   kSaveAlone,   kSaveAlone,   kNo,       kNo,          kNo}},
     {kMpirunDone,       kAlways,   {kExplain,      kNo,           kExplain,     kNo,          kNo,          kNo,       kNo,          kNo}},
     {kMpirunFailed,     kAlways,   {kExplain,      kNo,           kExplain,     kSaveAlone,   kSaveAlone,   kNo,       kNo,          kNo}},

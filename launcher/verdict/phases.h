@@ -18,7 +18,7 @@
 ///                                                   processes gone    5 s later
 namespace poprun::launcher {
 
-/// What the job waits for.
+/// The phases of a job, named by what the job waits for.
 enum class Phase : std::uint8_t {
   kRunning,         ///< For instances to join, to run, and to report their results.
   kAskingHosts,     ///< For hosts to answer, since mpirun gave up; otherwise like kRunning.

@@ -74,7 +74,7 @@ enum class GradientReduction : std::uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<GradientReduction> = {"mean", "sum", "every-micro-batch"};
 
-/// What the loss is averaged over.
+/// Units over which the loss is averaged.
 enum class LossMean : std::uint8_t {
   kMicroBatches,  ///< The means of micro-batches.
   kTokens,        ///< All counted labels of a step.

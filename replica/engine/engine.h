@@ -130,7 +130,7 @@ class Engine final : private Machine {
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
     std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output overwrites.
     std::unique_ptr<Action> action;
-    std::string activity;                 ///< What the step waits for, if it may wait.
+    std::string activity;                 ///< Event that the step waits for, if it may wait.
     double WallSeconds::*time = nullptr;  ///< Counter of an action's wall time, or null.
     std::vector<Prepared> repeated;
   };

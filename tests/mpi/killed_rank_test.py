@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 MPIEXEC, KILLED_RANK = sys.argv.pop(1), sys.argv.pop(1)
@@ -17,10 +18,11 @@ CALLS = ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "
 
 def survivors(call, hosts, victim):
     """Returns the reports of the surviving ranks: {rank: (seconds, message)}."""
-    done = subprocess.run(
-        [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
-         "-n", str(RANKS), KILLED_RANK, call, str(hosts), str(victim)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # Where they share one, two mpiruns may fail to create its session.
+        done = subprocess.run(
+            [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
+             "-n", str(RANKS), KILLED_RANK, call, str(hosts), str(victim)], env={**os.environ, "TMPDIR": folder},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     found = {int(rank): (float(seconds), message) for rank, seconds, message in
              re.findall(r"^rank (\d+) after ([0-9.]+) s: (.*)$", done.stdout, re.MULTILINE)}
     if not found:

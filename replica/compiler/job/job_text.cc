@@ -301,16 +301,21 @@ class JobReader {
 
 /// Checks that the job has every stage that its operations and parts name.
 Status verify_stages(const Job& job) {
-  const auto known = [&job](std::uint32_t stage) { return stage < job.ipu_of_stage.size(); };
+  const auto known = [&job](const std::string& function, std::string_view what, std::uint32_t stage) -> Status {
+    if (stage < job.ipu_of_stage.size()) {
+      return {};
+    }
+    return fail(ErrorCode::kUsage,
+                fmt::format("function {}: {} belongs to stage {}, but line 'stages' has IPUs for only {}", function,
+                            what, stage, counted(job.ipu_of_stage.size(), "stage")));
+  };
+  for (const auto& [function, part] : job.parts) {
+    POPRUN_TRY(known(function, "the part", part.stage));
+  }
   for (const Function& function : job.graph.functions) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
-        if (!known(operation.origin.stage)) {
-          return fail(
-              ErrorCode::kUsage,
-              fmt::format("function {}: {} belongs to stage {}, but line 'stages' has IPUs for only {}", function.name,
-                          operation.kind, operation.origin.stage, counted(job.ipu_of_stage.size(), "stage")));
-        }
+        POPRUN_TRY(known(function.name, operation.kind, operation.origin.stage));
       }
     }
   }

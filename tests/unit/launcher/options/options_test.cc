@@ -517,7 +517,7 @@ TEST(Options, AreCheckedAgainstEachOther) {
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
   EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("cannot be combined"));
   EXPECT_EQ(error_of({"-n", "4", "--only-output-from-instance", "4"}),
-            "--only-output-from-instance = 4: there is no such instance; instances are 0 to 3");
+            "--only-output-from-instance = 4: there is no such instance; instances are numbered 0 to 3");
   EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),
               HasSubstr("at least twice --heartbeat-interval"));
 }

@@ -90,6 +90,8 @@ TEST(JobText, NamesTheLineAtFault) {
   EXPECT_EQ(error_of("", ""), "line 12: the job ends without a line 'graph'");
   EXPECT_EQ(error_of("stages ipus=[0]"),
             "function train: copy belongs to stage 1, but line 'stages' has IPUs for only 1 stage");
+  EXPECT_EQ(error_of("part backward=0 function=\"load\" ipu=0 recomputes=0 stage=2"),
+            "function load: the part belongs to stage 2, but line 'stages' has IPUs for only 2 stages");
 }
 
 }  // namespace
