@@ -48,10 +48,9 @@ tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of n
 # folder is created beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-# Signals are blocked, because the daemon installs handlers for them. env before coreutils 8.31 cannot do so. When the
-# daemon ends by itself, the host says so, since its code may be the one with which ssh breaks off.
+# Signals are blocked, because the daemon installs handlers for them. env before coreutils 8.31 cannot do so.
 shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
-reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; \$shield \"\$@\"; status=\$?; [ \$status -gt 128 ] && [ \$status -lt 160 ] || echo \"poprun-emu saw the daemon end\" >&2; exit \$status' sh"
+reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
 # The daemon is the word `orted` after HOST, perhaps with a folder in front and after settings of paths.
 host=
@@ -100,8 +99,9 @@ srun | */srun)
 esac
 
 # Reports what the remote shell and the host say and, if the shell ended by itself, that it had not started the
-# daemon, or that it broke off before the daemon ended, since then the host may be lost. If mpirun ended us and the
-# shell because another host failed, nothing writes $ended, since this host is not to blame.
+# daemon, or that it broke off later (ssh's code 255, or a signal), since then the host may be lost. A daemon that fails
+# can end with 255 too, but then it has said why. If mpirun ended us and the shell because another host failed, nothing
+# writes $ended, since this host is not to blame.
 ended="poprun-emu: the remote shell ended"
 listen() {
   started=
@@ -109,17 +109,21 @@ listen() {
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
     "$ended "*)
+      status=${line##* }
       if [ -z "$started" ]; then
         echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it started Open MPI's daemon: ${said:-it printed nothing; a startup file there, such as ~/.bashrc, may end or replace the shell}"
-      elif [ "$started" = yes ]; then
-        echo "poprun-emu: no start on host $host: the remote shell ($program) ended with code ${line##* } after it started Open MPI's daemon: ${said:-it printed nothing}"
+      elif [ "$started" = yes ] && [ "$status" -gt 128 ] && { [ "$status" = 255 ] || [ "$status" -lt 160 ]; }; then
+        echo "poprun-emu: no start on host $host: the remote shell ($program) ended with code $status after it started Open MPI's daemon: ${said:-it printed nothing}"
       fi
       break
       ;;
     "poprun-emu starts the daemon") started=yes ;;
-    "poprun-emu saw the daemon end") started=over ;;
     "poprun-emu: "*) started=no; echo "poprun-emu: no start on host $host: ${line#poprun-emu: }" ;;
-    *) said=$line; echo "poprun-emu: host $host says: $line" ;;
+    *)
+      case $line in *ORTE_ERROR_LOG*) started=no ;; esac
+      said=$line
+      echo "poprun-emu: host $host says: $line"
+      ;;
     esac
   done
 }
