@@ -14,7 +14,7 @@
 namespace poprun::contract {
 
 inline void all_gather_concatenates(Communicator& world) {
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1'500'001}}) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{600'001}}) {
     const std::vector<std::byte> mine(size, static_cast<std::byte>(self_of(world) + 1));
     std::vector<std::byte> all(size * world.size());
 

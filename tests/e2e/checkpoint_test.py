@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -17,7 +18,7 @@ MOMENTUM = """
 [model]
 name = small-cnn
 [data]
-source = synthetic:images=1x28x28,classes=10,items=960
+source = synthetic:images=1x20x20,classes=10,items=960
 micro-batch-size = 8
 [training]
 optimizer = momentum
@@ -74,6 +75,7 @@ def checkpoints(job):
 
 class CheckpointTest(JobTest):
     REPLICAS = 4
+    shared = None
 
     def start_in(self, output_dir, *arguments, **keywords):
         job = self.start("-n", self.REPLICAS, "--output-dir", output_dir, *arguments, **keywords)
@@ -91,6 +93,14 @@ class CheckpointTest(JobTest):
         job.kill_everything()
         self.assert_gone(job)
         return job
+
+    def uninterrupted(self):
+        """Returns a job that ran MOMENTUM to its end, which all tests share."""
+        if CheckpointTest.shared is None:
+            folder = tempfile.TemporaryDirectory(prefix="poprun-emu-e2e-")
+            unittest.addModuleCleanup(folder.cleanup)
+            CheckpointTest.shared = self.run_in(pathlib.Path(folder.name) / "out", config=MOMENTUM)
+        return CheckpointTest.shared
 
     def assert_same_end(self, job, reference):
         self.assertEqual(job.weights_hash(), reference.weights_hash())
@@ -131,7 +141,7 @@ class Resumed(CheckpointTest):
                      "--memory.optimizer-state", "off-chip")
 
     def test_from_a_folder_into_another_one(self):
-        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        reference = self.uninterrupted()
         killed = self.killed_at(25, config=MOMENTUM)
         for source in (killed.output_dir, killed.output_dir / "checkpoints", killed.output_dir / "checkpoints/step-20"):
             out = self.folder / f"from-{source.name}"
@@ -159,7 +169,7 @@ class Resumed(CheckpointTest):
         self.assert_same_end(job, reference)
 
     def test_after_it_was_drained_in_a_step_or_an_evaluation(self):
-        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        reference = self.uninterrupted()
         whole = len(reference.metrics())
         for rows in (17, 30, 31, 50):  # The evaluation comes after step 30.
             out = self.folder / f"drained-{rows}"
@@ -181,7 +191,7 @@ class Refused(CheckpointTest):
         path.write_bytes(data)
 
     def test_a_damaged_one_is_named_and_the_one_before_it_taken(self):
-        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        reference = self.uninterrupted()
         killed = self.killed_at(45, config=MOMENTUM)
         names = checkpoints(killed)  # One more than are kept, until the oldest is removed.
         for k, (file, at) in enumerate([("state.safetensors", -1), ("manifest.json", 300), ("metrics.csv", 100)]):
@@ -331,7 +341,7 @@ class OfManyReplicas(CheckpointTest):
 
 class Restarted(CheckpointTest):
     def test_after_a_replica_died_with_the_bits_of_a_job_that_lost_none(self):
-        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        reference = self.uninterrupted()
         job = self.start_in(self.folder / "out", "--checkpoint-every", 10, "--restarts", 2, config=MOMENTUM)
         for attempt, step in ((1, 25), (2, 45)):
             job.wait_until(lambda: len(job.metrics()) > step and job.pids("poprun-emu-replica"), f"row {step}", 60)
@@ -381,7 +391,7 @@ class Restarted(CheckpointTest):
     def test_before_its_first_checkpoint_and_not_from_those_of_the_job_that_it_replaces(self):
         out = self.folder / "out"
         self.run_in(out, "--checkpoint-every", 10, "--training.learning-rate", 0.01, config=MOMENTUM)
-        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        reference = self.uninterrupted()
         job = self.start_in(out, "--overwrite", "--checkpoint-every", 1000, "--restarts", 1, config=MOMENTUM)
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == self.REPLICAS, "replicas", 60)
         os.kill(job.replica_pid(1), signal.SIGKILL)
@@ -418,7 +428,7 @@ class FullDisk(CheckpointTest):
     def small_disk(self):
         disk = self.folder / "disk"
         disk.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", disk], capture_output=True,
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "none", disk], capture_output=True,
                                  check=False)
         if mounted.returncode != 0:
             self.skipTest("cannot mount here (mount needs CAP_SYS_ADMIN)")
@@ -454,7 +464,7 @@ class FullDisk(CheckpointTest):
         there = lambda: [path.name for path in (disk / "ck").glob("step-*") if not path.name.endswith(".part")]
         job.wait_until(lambda: (disk / "ck").exists() and there(), "first checkpoint", 60)
         filler = disk / "filler"
-        self.fill(filler, 7 << 20)
+        self.fill(filler, 7 << 19)
         job.wait_until(lambda: "note: no checkpoint after step" in job.stderr, "note", 60)
         self.assertRegex(job.stderr, r"No space left on device.*; the checkpoint after step \d+ is kept; trying again")
         kept = there()

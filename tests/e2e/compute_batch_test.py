@@ -33,7 +33,7 @@ class ComputeBatches(JobTest):
 
     def test_pass_a_check(self):
         self.run_job("check", "-n", 2, "--num-instances", 1, "--data.micro-batch-size", 4, "--data.compute-batch-size", 2,
-                     config=ACCUMULATING)
+                     "--training.steps", 1, config=ACCUMULATING)
 
     def test_are_refused_with_batch_norm_and_where_they_do_not_divide(self):
         job = self.run_job("--model.name", "resnet18", "--data.compute-batch-size", 8, "--data.source",

@@ -63,7 +63,8 @@ class IoTiles(JobTest):
         self.assertEqual(io.weights_hash(), plain.weights_hash())
 
     def test_pass_a_check(self):
-        self.run_job("check", "-n", 2, "--num-instances", 1, *IO_TILES, "--data.micro-batch-size", 4, config=TRAIN)
+        self.run_job("check", "-n", 2, "--num-instances", 1, *IO_TILES, "--data.micro-batch-size", 4,
+                     "--training.steps", 1, config=TRAIN)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,10 @@ micro-batch-size = 16
 steps = 8
 learning-rate = 0.05
 seed = 7
+evaluate = false
 """
+
+EVALUATED = ("--training.evaluate", "true")
 
 
 def losses(job):
@@ -24,11 +27,11 @@ def losses(job):
 
 class Placement(JobTest):
     def test_never_changes_the_answer(self):
-        reference = self.run_job("-n", 16, config=TRAIN)
+        reference = self.run_job("-n", 16, *EVALUATED, config=TRAIN)
         self.assertEqual(len(losses(reference)), 9, "8 steps and one evaluation")
         for instances in (16, 4, 1):
             with self.subTest(instances=instances):
-                again = self.run_job("-n", 16, "--num-instances", instances, config=TRAIN)
+                again = self.run_job("-n", 16, "--num-instances", instances, *EVALUATED, config=TRAIN)
                 self.assertEqual(again.weights_hash(), reference.weights_hash())
                 self.assertEqual(losses(again), losses(reference))
 
@@ -57,7 +60,7 @@ class Placement(JobTest):
     def test_never_changes_what_dropout_drops(self):
         gpt2 = ("--model.name", "gpt2", "--model.layers", 2, "--model.hidden", 32, "--model.heads", 2,
                 "--model.vocabulary", 64, "--model.dropout", 0.1, "--data.source", "synthetic:tokens,vocabulary=64",
-                "--data.sequence-length", 16, "--training.evaluate", "false")
+                "--data.sequence-length", 16)
         apart = self.run_job("-n", 4, *gpt2, config=TRAIN)
         together = self.run_job("-n", 4, "--num-instances", 1, *gpt2, config=TRAIN)
         self.assertEqual(apart.weights_hash(), together.weights_hash())
@@ -115,7 +118,7 @@ class Memory(JobTest):
         self.assertEqual(losses(poisoned), losses(plain))
 
     def test_planned_peak_is_the_measured_high_water_mark(self):
-        profile = self.run_job("-n", 2, config=TRAIN).profile()
+        profile = self.run_job("-n", 2, *EVALUATED, config=TRAIN).profile()
         planned = profile["plannedMemory"][0]
         self.assertEqual(planned["imagesPeak"], profile["measuredPeakBytes"][0])
         self.assertEqual(planned["capacity"], 638_976 * 1_472)
@@ -145,8 +148,7 @@ class Evaluation(JobTest):
     def test_counts_each_test_image_once_for_any_number_of_replicas(self):
         for replicas in (1, 3, 7):
             with self.subTest(replicas=replicas):
-                profile = self.run_job("-n", replicas, "--training.steps", 1,
-                                       config=TRAIN).profile()
+                profile = self.run_job("-n", replicas, "--training.steps", 1, *EVALUATED, config=TRAIN).profile()
                 self.assertEqual(profile["outcome"]["testItems"], 10000)
 
 

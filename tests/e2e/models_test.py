@@ -147,14 +147,12 @@ class DryRun(JobTest):
             self.assertGreater(max(map(len, rows)), min(wide, 300) / 2)
             self.assertEqual("left out; a wider terminal shows more\n" in plan.stdout, wide < 1000)
 
-    def test_counts_a_model_that_does_not_fit_and_ends_with_86(self):
-        job = self.start("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48,
-                         "--model.hidden", 1600, "--model.heads", 25, "--model.vocabulary", 50257,
-                         "--model.sequence-length", 1024, config=GPT2)
-        self.assertEqual(job.wait(300), 86, job.stderr)  # Ten compilations of 48 layers.
+    def test_counts_the_parameters_of_gpt2_xl_as_published(self):
+        # A tile's memory is large enough that no remedies are searched for.
+        job = self.run_job("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48, "--model.hidden", 1600,
+                           "--model.heads", 25, "--model.vocabulary", 50257, "--model.sequence-length", 1024,
+                           "--device.bytes-per-tile", 1 << 24, "--ipus-per-replica", 2, config=GPT2)
         self.assertIn("parameters     1,557,611,200\n", job.stdout)
-        self.assert_first_line(job, "out of memory", "gpt2-xl", "--ipus-per-replica ")
-        self.assertIn("\n  always live  ", job.stderr)
 
     def test_refuses_data_as_the_run_would(self):
         missing = self.run_job("--dry-run", "--data.source", "text:/nowhere", config=GPT2, code=65)

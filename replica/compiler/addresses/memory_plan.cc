@@ -4,6 +4,7 @@
 #include <bit>
 #include <iterator>
 #include <map>
+#include <memory_resource>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,8 @@ namespace {
 /// A set of addresses, as ranges that neither overlap nor touch. There are few ranges, so a vector holds them.
 class Ranges {
  public:
+  explicit Ranges(std::pmr::memory_resource* arena) : ranges_(arena) {}
+
   void add(Bytes begin, Bytes end) {
     // `first` is the first range that touches [begin, end), and `last` the first after it that does not.
     auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
@@ -27,6 +30,8 @@ class Ranges {
     *first = {std::min(begin, first->begin), std::max(end, std::prev(last)->end)};
     ranges_.erase(std::next(first), last);
   }
+
+  [[nodiscard]] bool empty() const { return ranges_.empty(); }
 
   /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does. No block of that
   /// size can begin in between.
@@ -40,7 +45,7 @@ class Ranges {
     Bytes begin;
     Bytes end;
   };
-  std::vector<Range> ranges_;  ///< In ascending order.
+  std::pmr::vector<Range> ranges_;  ///< In ascending order.
 };
 
 /// Part of a block whose bytes are claimed at the same steps.
@@ -84,6 +89,26 @@ std::vector<BlockPart> pieces_of(std::span<const Claim> claims, const std::vecto
   return pieces;
 }
 
+/// Returns the number of steps at which any of the pieces is claimed.
+std::uint32_t steps_of(const std::vector<BlockPart>& pieces) {
+  std::uint32_t steps = 0;
+  const auto count = [&steps](const std::vector<Span>& spans) {
+    for (const Span& span : spans) {
+      steps += span.last - span.first + 1;
+    }
+  };
+  if (pieces.size() == 1) {
+    count(pieces[0].spans);
+    return steps;
+  }
+  std::vector<Span> spans;
+  for (const BlockPart& piece : pieces) {
+    spans.insert(spans.end(), piece.spans.begin(), piece.spans.end());
+  }
+  count(united(std::move(spans)));
+  return steps;
+}
+
 /// Groups claims into blocks, in the order of their first claims.
 std::vector<Block> blocks_of(std::span<const Claim> claims) {
   std::vector<Block> blocks;
@@ -102,13 +127,7 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   for (Block& block : blocks) {
     block.pieces = pieces_of(claims, block.claims);
     block.size = block.pieces.back().end;
-    std::vector<Span> spans;
-    for (const BlockPart& piece : block.pieces) {
-      spans.insert(spans.end(), piece.spans.begin(), piece.spans.end());
-    }
-    for (const Span& span : united(std::move(spans))) {
-      block.steps += span.last - span.first + 1;
-    }
+    block.steps = steps_of(block.pieces);
   }
   return blocks;
 }
@@ -141,7 +160,10 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
 class TakenAddresses {
  public:
   TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
-    nodes_.resize(2 * std::size_t{leaves_});
+    nodes_.reserve(2 * std::size_t{leaves_});
+    while (nodes_.size() < nodes_.capacity()) {
+      nodes_.push_back({Ranges(&arena_), Ranges(&arena_)});
+    }
   }
 
   void take(const Block& block, Bytes offset) {
@@ -159,18 +181,21 @@ class TakenAddresses {
 
   /// Returns the lowest offset at which all the block's pieces are free for their whole live ranges.
   [[nodiscard]] Bytes lowest_gap(const Block& block) {
-    std::vector<Obstacle> obstacles;
+    obstacles_.clear();
     for (const BlockPart& piece : block.pieces) {
       const Bytes begin = align_down(piece.begin);
       const Bytes size = align_up(piece.end, alignment_) - begin;
       visit(piece, [&](Node& node, bool inside) {
-        obstacles.push_back({inside ? &node.sometimes : &node.always, begin, size});
+        const Ranges& taken = inside ? node.sometimes : node.always;
+        if (!taken.empty()) {
+          obstacles_.push_back({&taken, begin, size});
+        }
       });
     }
     Bytes candidate{0};
     for (bool moved = true; moved;) {
       moved = false;
-      for (const Obstacle& o : obstacles) {
+      for (const Obstacle& o : obstacles_) {
         const Bytes next = o.taken->behind(candidate + o.begin, o.size) - o.begin;
         moved = moved || next != candidate;
         candidate = next;
@@ -219,7 +244,9 @@ class TakenAddresses {
 
   std::uint32_t leaves_;
   Bytes alignment_;
-  std::vector<Node> nodes_;  ///< nodes_[1] is the root; the halves of nodes_[n] are at 2n and 2n + 1.
+  std::vector<Obstacle> obstacles_;            ///< Of the block that is being placed.
+  std::pmr::monotonic_buffer_resource arena_;  ///< Holds the ranges of all nodes.
+  std::vector<Node> nodes_;                    ///< nodes_[1] is the root; the halves of nodes_[n] are at 2n and 2n + 1.
 };
 
 void sort_for_placement(std::vector<Block>& blocks) {
@@ -335,7 +362,8 @@ class LiveNow {
     run->second.end = at;
   }
 
-  std::map<std::int64_t, Run> runs_;  ///< By address.
+  std::pmr::unsynchronized_pool_resource pool_;
+  std::pmr::map<std::int64_t, Run> runs_{&pool_};  ///< By address.
   std::int64_t bytes_ = 0;
 };
 

@@ -229,6 +229,10 @@ class Analysis {
 }  // namespace
 
 std::vector<Span> united(std::vector<Span> spans) {
+  const auto touch = [](const Span& a, const Span& b) { return b.first <= a.last + 1; };
+  if (std::ranges::adjacent_find(spans, touch) == spans.end()) {
+    return spans;
+  }
   std::ranges::sort(spans, {}, &Span::first);
   std::vector<Span> all;
   for (const Span& span : spans) {

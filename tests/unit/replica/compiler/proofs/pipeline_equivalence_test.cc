@@ -143,7 +143,7 @@ TEST(PipelineEquivalence, HoldsForGpt2WithTiedEmbeddingsAndDropout) {
 }
 
 TEST(PipelineEquivalence, HoldsForBertInHalfWithLambAndALossScale) {
-  for (const std::int64_t accumulation : {1, 2, 12}) {
+  for (const std::int64_t accumulation : {1, 2, 7}) {
     expect_proven({.model = "bert-base",
                    .sizes = {{"layers", 4}, {"hidden", 64}, {"heads", 4}},
                    .optimizer = "lamb",
@@ -161,10 +161,10 @@ TEST(PipelineEquivalence, HoldsForAResNetWithRunningStatistics) {
 
 TEST(PipelineEquivalence, HoldsForStagesThatShareIpus) {
   for (const std::vector<std::uint32_t>& ipus :
-       {std::vector<std::uint32_t>{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 0}, {1, 0, 0, 1}}) {
+       {std::vector<std::uint32_t>{0, 0, 0, 0}, {0, 0, 1, 1}, {1, 0, 0, 1}}) {
     expect_proven({.model = "gpt2",
                    .sizes = {{"layers", 4}, {"hidden", 64}, {"heads", 4}},
-                   .accumulation = 12,
+                   .accumulation = 6,
                    .stages = 2,
                    .ipu_of_layer = ipus});
   }

@@ -97,7 +97,7 @@ std::vector<std::int64_t> needs_of_all_splits(const CompileOptions& options) {
 void expect_found_wherever_one_fits(Recomputation recomputation) {
   const CompileOptions plenty = gpt2(recomputation);
   const std::vector<std::int64_t> needs = needs_of_all_splits(plenty);
-  for (std::size_t i = 0; i < needs.size(); i += 3) {
+  for (std::size_t i = 0; i < needs.size(); i += 7) {  // The least, the median and the most.
     const CompileOptions options = with_capacity(plenty, needs[i]);
     const auto program = plan_program(options);
     ASSERT_TRUE(program) << program.error().message;
