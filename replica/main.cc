@@ -42,7 +42,7 @@ namespace {
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
-constexpr std::chrono::seconds kLastCheckpointMax{600};  // How long a full disk may take to accept it.
+constexpr std::chrono::seconds kLastCheckpointMax{600};  // Maximum wait for a full disk to accept it.
 
 /// Returns the value of each replica. Collective.
 Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {
@@ -99,8 +99,8 @@ class Instance {
   [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
-      // Sends the dump of a step that ended because of a non-finite number; the launcher waits for it. If that fails,
-      // so will the report of the error.
+      // Send the dump of a step that ended because of a non-finite number; the launcher waits for it. If sending fails,
+      // the report of the error will fail, too.
       static_cast<void>(client_.finish());
     }
     const std::lock_guard lock(mutex);
@@ -112,7 +112,7 @@ class Instance {
     return std::chrono::seconds(reply_.collective_timeout_seconds());
   }
 
-  /// The data server may be beyond loopback even if the launcher is not.
+  /// Returns the identity for the data server, which may be beyond loopback even if the launcher is not.
   [[nodiscard]] std::optional<TlsIdentity> data_identity() const {
     if (!reply_.hostio_tls()) {
       return std::nullopt;
@@ -208,8 +208,8 @@ class Instance {
     return communicator.barrier();
   }
 
-  /// On the first replica of a host, checks the memory of the host. No replica touches an arena before all hosts have
-  /// passed this check. `stored`: the Program whose state is copied for checkpoints.
+  /// Checks a host's memory, on the first replica of that host. No replica touches an arena before all hosts have
+  /// passed this check. `stored` is the Program whose state is copied for checkpoints.
   Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
@@ -229,8 +229,8 @@ class Instance {
     return check_host_memory(*memory, *mine, replicas, each, copies);
   }
 
-  /// Compiles on replica 0; all replicas get the same bytes. An empty message means that replica 0 is still searching
-  /// for remedies, so each wait covers one compilation.
+  /// Compiles on replica 0 and sends the same bytes to all replicas. An empty message means that replica 0 is still
+  /// searching for remedies, so each wait covers one compilation.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
@@ -301,8 +301,8 @@ class Instance {
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) { return sampler.items_of(batch, into); }, items);
   }
 
-  /// Sends all outputs to the launcher before replica 0 sends the profile, which ends the report: make_profile waits
-  /// for all replicas. There, replica 0 finishes the outputs of its own instance.
+  /// Sends all outputs to the launcher before replica 0 sends the profile, which ends the report. Replica 0's instance
+  /// finishes its outputs with the profile; make_profile waits for all other replicas first.
   Status finish_outputs(Communicator& communicator) {
     if (!reply_.config().inference()) {
       return {};
@@ -327,8 +327,8 @@ class Instance {
   Compilation compilation_;                      ///< Used by replica 0 only.
   std::size_t compilations_ = 0;                 ///< Used by replica 0 only.
   Communicator* waiting_for_program_ = nullptr;  ///< Shared with waiting replicas; used by replica 0 only.
-  std::optional<TlsIdentity> data_identity_;     ///< None: plain text.
-  double launched_at_;                           ///< On this process's steady clock.
+  std::optional<TlsIdentity> data_identity_;     ///< Empty for plain text.
+  double launched_at_;                           ///< Time on this process's steady clock.
   std::string host_;
 };
 

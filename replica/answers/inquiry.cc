@@ -25,7 +25,7 @@ struct ModelFigures {
   std::int64_t forward_macs = 0;
 };
 
-/// Returns the figures of a forward pass of one sample, as in evaluation.
+/// Returns the figures of a forward pass over one sample, as in evaluation.
 Result<ModelFigures> figures_of(const Model& model) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"evaluate", {{1, {}}}}};
@@ -65,7 +65,7 @@ Result<proto::ListedModel> listed(const Model& model) {
     size.set_value(value == kOfData ? 0 : static_cast<std::uint64_t>(value));
   }
   for (const SampleTensor& tensor : model.sample.tensors) {
-    if (!tensor.shape.empty()) {  // Labels of one element are left out.
+    if (!tensor.shape.empty()) {  // A label that is a single number is left out.
       proto::SampleTensor& added = *listed.add_sample();
       added.set_name(tensor.name);
       added.set_type(to_text(TensorType{tensor.data, tensor.shape, {}}));
@@ -82,7 +82,7 @@ Status list_models(proto::ModelList& list) {
   return {};
 }
 
-/// Adds memory and locations to the answer and, if the length of the job is known, device time and schedule.
+/// Adds memory and locations to the answer, and also device time and schedule if the length of the job is known.
 void add_device(const Program& program, const proto::RunConfig& config, const Result<JobLength>& length,
                 proto::CompiledJob& answer) {
   for (const proto::IpuMemory& memory : program.memory()) {

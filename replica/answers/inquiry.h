@@ -6,12 +6,12 @@
 
 #include "replica/base/error.h"
 
-/// Questions that poprun-emu-replica answers for the launcher, which knows no models. The process needs neither MPI nor
-/// data, and does not connect to the launcher.
+/// Answers the launcher's questions about models and jobs, because the launcher contains no models. A process that
+/// answers needs neither MPI nor data, and does not connect to the launcher.
 namespace poprun {
 
-/// The serialised message (proto/answers.proto), and the status to end with. After an error, the message contains what
-/// was found before it.
+/// The serialised message (proto/answers.proto), and the status with which the process ends. After an error, the
+/// message contains what was found before the error.
 struct Answer {
   std::string message;
   Status status;

@@ -71,7 +71,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
   options.step_function = name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
   for (const Category category : all_categories()) {
-    if (category != Category::kVariable) {  // The report describes tensors itself.
+    if (category != Category::kVariable) {  // The report always describes tensors.
       options.categories.emplace_back(to_text(category));
     }
   }
@@ -143,7 +143,7 @@ Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnsw
   proto::Report report = poprun::report(program, options.device, report_options(question));
   report.set_shortage(shortage_of(program));
   for (proto::IpuMemory& memory : *program.mutable_memory()) {
-    memory.clear_layout();  // The report contains the requested parts of it.
+    memory.clear_layout();  // The report contains the parts that were requested.
   }
   proto::Profile profile = compiled_profile(program, config, length);
   profile.mutable_report()->Swap(&report);

@@ -9,7 +9,7 @@
 #include "replica/compilation/host_weights.h"
 #include "replica/program/program.h"
 
-/// Answers the questions about a job, `estimate` and `profile`.
+/// Answers the questions `estimate` and `profile`, which are about jobs.
 namespace poprun {
 
 /// If the configuration names a file of initial weights, matches the file with the Program. Errors: those of
@@ -17,13 +17,13 @@ namespace poprun {
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
 /// Estimates what the jobs need. A job that does not fit is not an error. On an error, `answer` is empty. Errors: those
-/// of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`. If a key is varied, the error gives its name
-/// and value.
+/// of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`. If a key is varied, the error names the key
+/// and its value.
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
-/// Compiles the job and makes its Profile, with its report. A job that does not fit is not an error; its report says
-/// how much memory is missing. Errors: kUsage if the device does not have the tile, or the replica does not have the
-/// IPU; those of `compile_options`, `plan_program` and `match_weights_of`.
+/// Compiles the job and makes its Profile, including the report. A job that does not fit is not an error; its report
+/// says how much memory is missing. Errors: kUsage if the device does not have the tile, or the replica does not have
+/// the IPU; those of `compile_options`, `plan_program` and `match_weights_of`.
 Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnswer& answer);
 
 }  // namespace poprun

@@ -18,15 +18,15 @@
 /// Exceptions do not cross folder boundaries. Third-party exceptions are caught at the call and become an Error there.
 namespace poprun {
 
-/// The kind of failure: what a caller can do about it. The value is the process's exit code, but kinds that mean the
-/// same to a script share one code (see `exit_code_of`).
+/// The kind of failure, which tells a caller what to do about it. The value is the exit code of the process, except
+/// that kinds that mean the same to a script share one code (see `exit_code_of`).
 enum class ErrorCode : std::uint8_t {
   kUsage = 64,           ///< An option or train.cfg can never work. The message names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
   kBug = 70,             ///< A bug in this program.
   kHostResources = 71,   ///< Memory, disk, files, processes, a port or a program is not available on a host.
-  kInfrastructure = 75,  ///< Something died during the run; running again may help.
+  kInfrastructure = 75,  ///< Something failed during the run; running again may help.
   kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
 };
 
@@ -42,9 +42,9 @@ struct Shortage {
   friend bool operator==(const Shortage&, const Shortage&) = default;
 };
 
-/// Facts about an error for callers, since they never parse messages. A fact that does not apply is empty.
+/// Facts about an error for callers, which never parse messages. A fact that does not apply is empty.
 struct Facts {
-  std::vector<std::uint32_t> missing{};  ///< Numbers in the job of the replicas that did not arrive, ascending.
+  std::vector<std::uint32_t> missing{};  ///< Replicas that did not arrive: their numbers in the job, ascending.
   std::string address{};                 ///< host:port that could not be reached.
   std::optional<Shortage> shortage{};
 

@@ -47,7 +47,7 @@ Half to_half(float value) {
     const std::uint32_t rebiased = magnitude - kBias;
     half = (rebiased + 0x0fffU + ((rebiased >> kShift) & 1U)) >> kShift;
   } else {
-    // The last place of 0.5 is 2^-24, the spacing of subnormal halves, so the addition rounds.
+    // In float32, the last place of 0.5 is 2^-24, the spacing of subnormal halves, so the addition does the rounding.
     half = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
   }
   return static_cast<Half>(sign | half);

@@ -18,7 +18,7 @@ void to_floats(const Half* halves, float* floats, std::size_t count);
 /// NaNs and keep the upper bits of their payload. Requires: the processor rounds to nearest.
 void to_halves(const float* floats, Half* halves, std::size_t count);
 
-/// Converts one number, in the same way.
+/// Convert one number, with the same results.
 float to_float(Half half);
 Half to_half(float value);
 

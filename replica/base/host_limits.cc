@@ -97,7 +97,7 @@ class Crowd {
   std::vector<pthread_t> threads_;
 };
 
-/// Returns the only number in a file, or nothing if the file contains something else, such as "max".
+/// Returns the number that the file consists of, or nothing if the file contains something else, such as "max".
 std::optional<std::int64_t> number_in(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);
@@ -110,7 +110,7 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return static_cast<std::int64_t>(std::min(number, static_cast<std::uint64_t>(kMax)));
 }
 
-/// Returns the number after the line's first word `name`, or 0 if the file has no such line.
+/// Returns the number after `name` on the line that begins with `name`, or 0 if the file has no such line.
 std::int64_t field(const std::string& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -129,7 +129,7 @@ struct Files {
   const char* mount;
   const char* limit;
   const char* usage;
-  const char* dropped;  ///< Key in memory.stat of reclaimable caches.
+  const char* dropped;  ///< Key of the reclaimable caches in memory.stat.
 };
 
 constexpr Files kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",

@@ -15,7 +15,7 @@ namespace poprun {
 /// line that starts with `program` and names the limit, and exits. Other exceptions still abort. Call first in main.
 void end_in_a_line_at_limits(std::string_view program);
 
-/// Checks whether this process and its children may have `threads` more threads or processes, by starting that many
+/// Checks whether this process and its children can start `threads` more threads or processes, by starting that many
 /// threads for a moment. This takes every limit (ulimit -u, a control group's pids.max) at every level into account.
 /// Without this check, libraries that cannot start a thread would hang, abort or report a different problem. Cost:
 /// about 20 us per thread. Errors: kHostResources if the threads cannot all be started; the message says what needs

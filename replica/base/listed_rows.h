@@ -11,7 +11,7 @@ namespace poprun {
 struct ListedRow {
   std::size_t index = 0;     ///< The IPU or stage.
   std::size_t left_out = 0;  ///< Rows left out between the previous one and this one.
-  bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
+  bool stands_out = false;   ///< Kept even in a shortened table, because readers look for this row.
 };
 
 /// Returns the rows that fit on a screen, in ascending order: all rows if there are at most eight, otherwise the first

@@ -4,8 +4,8 @@
 #include <string_view>
 
 /// Log lines for people, on standard error, tagged with their source. Each line is one write(2) of `[<source>] <level>
-/// <message>\n`, so that lines of different processes never interleave. The level is I, W or E, or D if verbose. Each
-/// thread group has one source: "replica 3 @ host1" in a replica, empty in the launcher.
+/// <message>\n`, so that lines of different processes never interleave. The level is I, W or E, or D if verbose. The
+/// source is "replica 3 @ host1" for a replica and empty for the launcher.
 namespace poprun::log {
 
 enum class Level : unsigned char { kDebug, kInfo, kWarning, kError };

@@ -12,7 +12,7 @@
 
 namespace poprun {
 
-/// A number or a text that a note states, for programs to read. Sizes are in bytes.
+/// A number or text stated by a note, in a form for programs. Sizes are in bytes.
 struct Fact {
   Fact(std::string_view what, std::integral auto number) : name(what), value(static_cast<std::int64_t>(number)) {}
   Fact(std::string_view what, Bytes bytes) : name(what), value(bytes.count()) {}

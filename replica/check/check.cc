@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Adds the run's name to the job's progress. A check does not drain, and reports no replica's speed.
+/// Adds the run's name to the job's progress. A check never drains, and does not report the speed of any replica.
 class RunProgress final : public ProgressSink {
  public:
   RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
@@ -61,7 +61,7 @@ class Check {
   }
 
  private:
-  /// Returns this replica's shard of a tensor. If nothing is sharded, any count will do.
+  /// Returns this replica's shard of a tensor. If nothing is sharded, the count does not matter.
   [[nodiscard]] OwnShard own_shard() const {
     const std::size_t all = ports_.communicator.size();
     const std::size_t count = ports_.sharding_group > 0 ? ports_.sharding_group : all;
@@ -100,7 +100,7 @@ class Check {
     return {};
   }
 
-  /// Compiles a variant on replica 0 and gives all replicas the same bytes.
+  /// Compiles a variant on replica 0 and sends the same bytes to all replicas.
   Result<CompiledVariant> share_variant(std::uint32_t index) {
     CompiledVariant compiled;
     std::string run;
@@ -148,7 +148,7 @@ class Check {
     StateRecord record(compiled.program, own_shard());
     POPRUN_TRY(make_record(compiled, options_, record));
     reference_->steps.assign(record.steps().begin(), record.steps().end());
-    // The search for non-finite numbers takes time that the other runs do not spend.
+    // Measure the time in a second run, without the search for non-finite numbers, as in the other runs.
     StateRecord timed(compiled.program, own_shard());
     POPRUN_TRY(make_record(compiled, unchecked(), timed));
     run.set_verdict(proto::CheckedRun::REFERENCE);
@@ -202,7 +202,7 @@ class Check {
     return options;
   }
 
-  /// Returns the text of the replica with the lowest number that has one, or "" if none has. Collective.
+  /// Returns the text of the lowest-numbered replica whose text is not empty, or "" if there is none. Collective.
   Result<std::string> first_of(std::string text, std::string_view name) {
     const std::byte has{!text.empty()};
     std::vector<std::byte> all(ports_.communicator.size());
@@ -216,7 +216,7 @@ class Check {
     return text;
   }
 
-  /// Returns where replica `who` first computes a different value in step `step`. Empty on other replicas.
+  /// Describes where replica `who` first computes a different value in step `step`. Empty on other replicas.
   Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = unchecked();
     options.total_steps = std::min(step, options_.total_steps);
@@ -260,7 +260,7 @@ class Check {
     return result;
   }
 
-  /// Before any replica touches more memory than in earlier runs, checks that this machine has what `program` adds.
+  /// Checks that this machine has the memory that `program` needs in addition, before any replica touches it.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
@@ -286,7 +286,7 @@ class Check {
     return {};
   }
 
-  /// Fills the memory with NaN. Otherwise, values of an earlier run would hide reads of what this run never wrote.
+  /// Fills the memory with NaN. Otherwise, an earlier run's values would hide reads of bytes that this run never wrote.
   void poison(const Program& program) {
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
       std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()), std::byte{0xFF});

@@ -15,7 +15,7 @@
 
 namespace poprun {
 
-/// Largest number of batches of the evaluation after the last step: enough to keep every stage busy.
+/// Maximum number of batches in the evaluation after the last step: enough to keep every stage busy.
 inline constexpr std::uint64_t kCheckedBatches = 8;
 
 struct CheckedVariants {

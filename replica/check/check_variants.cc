@@ -27,7 +27,7 @@ struct Stages {
   std::vector<std::string> begins;   ///< First layer of each stage except the first.
 };
 
-/// Returns the stages of a graph. A layer that is split counts for its first stage.
+/// Returns the stages of a graph. A layer that is split over stages counts towards the first of them.
 Stages stages_of(const Graph& graph) {
   Stages stages;
   std::map<std::int32_t, std::uint32_t> stage_of_layer;
@@ -169,7 +169,7 @@ class Planner {
     return stages_of(variant, config_, dataset_, onnx_);
   }
 
-  /// Adds the phases of a job that asks for them, cut as the job says.
+  /// Adds the job's own phases, cut as its configuration says. Requires: the job has phases.
   Status add_own_phases() {
     const Variant variant{std::max(1U, config_.memory().phase_ipus()),
                           phases_,
@@ -183,7 +183,7 @@ class Planner {
     return {};
   }
 
-  /// Adds a spread over `ipus` IPUs. With too few layers, some are unused or, if `is_our_choice`, it is left out.
+  /// Adds a spread over `ipus` IPUs. With too few layers, it leaves IPUs unused or, if `is_our_choice`, is not added.
   Status add(std::uint32_t ipus, bool is_our_choice) {
     const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
     Spread spread{ipus, 1, "", own};
@@ -234,7 +234,7 @@ class Planner {
   std::string own_stages_;  ///< The job's settings for its own stages; empty if there are none.
   std::uint32_t own_ipus_;
   std::uint32_t phases_;               ///< No phases if at most 1.
-  bool own_stages_are_plain_ = false;  ///< Whether the job's own settings make a single stage.
+  bool own_stages_are_plain_ = false;  ///< Whether the job's own settings result in a single stage.
   std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;
   std::vector<Note> notes_;

@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Whether a tensor is itself a variable, and not a remote buffer or a shard in which a variable resides.
+/// Returns whether a tensor is itself a variable, as opposed to a remote buffer or a shard in which a variable resides.
 bool lives_on(const proto::Tensor& tensor) {
   const bool is_variable = tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_BUFFER ||
                            tensor.role() == proto::ROLE_OPTIMIZER_STATE;
@@ -163,7 +163,7 @@ void ValueTrace::watch(Engine& engine) {
 
 void ValueTrace::before(const proto::Step& /*step*/) {}
 
-/// Records the tensors that the step wrote. A tensor in a background exchange is read when that exchange ends.
+/// Records the tensors that the step wrote. A tensor in a background exchange is recorded when that exchange ends.
 void ValueTrace::after(const proto::Step& step) {
   if (step.has_call() || step.all_reduce().in_background()) {
     return;

@@ -44,7 +44,7 @@ class StateRecord final : public StepWatcher {
   /// Returns the digests by step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Returns the mean wall seconds per step. The first step, which touches all memory, counts only if it is alone.
+  /// Returns the mean wall seconds per step. Leaves out the first step, which touches all memory, if there are others.
   [[nodiscard]] double step_seconds() const;
 
  private:
@@ -66,7 +66,7 @@ struct StateDifference {
   std::string name;        ///< The first one in name order.
 };
 
-/// Returns the first difference. Ignores variables that only `other` has: a variable may have copies on several IPUs.
+/// Returns the first difference. Ignores variables found only in `other`, which may have more copies of a variable.
 std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
                                                 std::span<const StateDigests> other);
 

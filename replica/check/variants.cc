@@ -60,7 +60,7 @@ void place(const Variant& variant, const proto::RunConfig& job, bool is_plain, p
   }
 }
 
-/// Returns what is known of a variant before it runs.
+/// Returns what is known about a variant before it runs.
 proto::CheckedRun describe(const Variant& variant) {
   proto::CheckedRun run;
   run.set_ipus(variant.ipus);
@@ -122,7 +122,7 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const Placement placement : other_placements(replicas)) {
     variants.push_back(variants.front());
     variants.back().placement = placement;
-    // One of the 15 variants of each spread is taken, a different one for each placement.
+    // For each placement, take a different one of the 15 variants of each spread.
     for (std::size_t v = std::size(kRecomputations) + static_cast<std::size_t>(placement); v < unplaced;
          v += std::size(kSchedules) * std::size(kRecomputations)) {
       variants.push_back(variants[v]);

@@ -43,7 +43,7 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// Returns the numbers of IPUs over which the check spreads a model by default: the job's own if it has several IPUs,
+/// Returns the numbers of IPUs over which the check spreads a model by default: the job's own number if it is above 1,
 /// or else 2, 3 and 4.
 std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 
@@ -54,15 +54,15 @@ struct Spread {
   std::string split;
   bool own_stages = false;               ///< As in Variant.
   std::vector<std::string> begins = {};  ///< As in Variant.
-  bool phased = false;                   ///< The job's own phases, which are not run as pipelines.
+  bool phased = false;                   ///< The spread is the job's own phases, which do not run as a pipeline.
 };
 
 /// Returns the variants to check. First comes the plain variant, which has one stage, recomputes and outlines nothing,
 /// and keeps everything on-chip. It is followed by one stage with every other recomputation, and by each of `spreads`
 /// with every schedule and recomputation. Then come the plain variant and one variant of each spread in every other
 /// placement (sharded only if `replicas` > 1). Then come variants with as many phases as each spread has stages: on one
-/// IPU with every recomputation, and on two with "none" and "pipeline". The last of them is also run in every other
-/// placement. Last come the outlined variants: one stage, and each spread with schedule grouped, both with
+/// IPU with every recomputation, and on two IPUs with "none" and "pipeline". The last of them is also run in every
+/// other placement. Last come the outlined variants: one stage, and each spread with schedule grouped, both with
 /// recomputation "none" and "all".
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
@@ -78,11 +78,11 @@ std::string to_text(const Variant& variant);
 
 struct CompiledVariant {
   std::string name;       ///< As in CheckPlan.combinations.
-  proto::CheckedRun run;  ///< Its figures; its verdict only if it is known already.
+  proto::CheckedRun run;  ///< Its figures, and its verdict if that is already known.
   Program program;        ///< Empty if the verdict is known.
 };
 
-/// Returns a digest of what a Program does: of its bytes, except for its notes.
+/// Returns a digest of what a Program does, computed from its bytes without its notes.
 std::uint64_t digest_of_program(Program program);
 
 /// Compiles the variants of a job. Of variants with the same stages and schedule, the one that recomputes nothing must
@@ -94,10 +94,10 @@ class VariantCompiler {
   /// `compile` must outlive this.
   explicit VariantCompiler(const Compile& compile) : compile_(compile) {}
 
-  /// Compiles a variant. If the compiler refuses it or a verifier finds a bug, this becomes its verdict; the check does
-  /// not fail. Small jobs meet the memory goal of recomputation "standard" without recomputing anything, which would
-  /// compare nothing. Their goal is half the bytes that their tensors need without recomputation or, if impossible, the
-  /// lowest.
+  /// Compiles a variant. If the compiler rejects it or a verifier finds a bug, this becomes its verdict, and the check
+  /// continues. Small jobs would meet the memory goal of recomputation "standard" without recomputing anything, so that
+  /// nothing would be compared. Their goal is half the bytes that their tensors need without recomputation or, if that
+  /// is impossible, the lowest possible.
   CompiledVariant compile(Variant variant);
 
  private:

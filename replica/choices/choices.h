@@ -82,9 +82,9 @@ enum class LossMean : std::uint8_t {
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<LossMean> = {"micro-batches", "tokens"};
 
-/// Whether equal runs of operations share a function.
+/// Whether repeated sequences of operations share a function.
 enum class Outlining : std::uint8_t {
-  kAuto,  ///< If this saves more code than the copies in and out take.
+  kAuto,  ///< If this saves more code than the copies in and out need.
   kOn,    ///< Wherever possible.
   kOff,
 };
@@ -117,7 +117,7 @@ enum class Schedule : std::uint8_t {
   kGrouped,      ///< Each cycle of an IPU holds a forward and a backward part.
   kInterleaved,  ///< Cycles of an IPU alternate between forward and backward parts.
   kSequential,   ///< One part of one micro-batch at a time: sharding without a pipeline.
-  kPhased,       ///< One stage at a time, for all micro-batches. Phases imply it; no word asks for it.
+  kPhased,       ///< One stage at a time, for all micro-batches. Jobs with phases use it; no word selects it.
 };
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Schedule> = {"grouped", "interleaved", "sequential"};
@@ -140,7 +140,7 @@ inline constexpr std::array<std::string_view, 5> kWords<Recomputation> = {"none"
                                                                           "all"};
 
 /// Returns the default: kPipeline if several stages work at the same time, so that activations wait in stashes,
-/// otherwise kNone. The launcher, which does not know the model's stages, shows its guess.
+/// otherwise kNone. The launcher does not know the model's stages and shows a guess.
 constexpr Recomputation default_recomputation(std::size_t stages, Schedule schedule) {
   return stages > 1 && schedule != Schedule::kSequential ? Recomputation::kPipeline : Recomputation::kNone;
 }
@@ -178,13 +178,13 @@ std::optional<Enum> open_choice(std::string_view word) {
   return found;
 }
 
-/// Like open_choice, but an empty field has the first value.
+/// Like open_choice, but returns the first value if the field is empty.
 template <Chosen Enum>
 Enum choice_of(std::string_view word) {
   return open_choice<Enum>(word).value_or(Enum{});
 }
 
-/// Whether a list of words contains the word of `value`.
+/// Returns whether a list of words contains the word of `value`.
 template <Chosen Enum>
 bool lists(const auto& words, Enum value) {
   return std::ranges::find(words, word_of(value)) != words.end();

@@ -25,7 +25,7 @@ Result<WeightMatch> match_initial_weights(const Program& program, const FileTens
 /// contains the data, and `match` belongs to it.
 HostWeights weights_from(FileTensors file, const WeightMatch& match);
 
-/// Converts numbers of a type ("f32", "f16", "bf16" or "f64") to float32 bytes. Only those of type "f64" may change.
+/// Converts numbers of a type ("f32", "f16", "bf16" or "f64") to float32 bytes. Only "f64" can lose precision.
 std::string as_f32(std::string_view type, std::string data);
 
 }  // namespace poprun

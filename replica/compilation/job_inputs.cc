@@ -50,7 +50,7 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
   return options;
 }
 
-/// Returns how the job outlines. Dumps need tensors under their own names, which outlined layers do not keep. The
+/// Returns the job's choice of outlining. Dumps need the tensors' own names, which outlined layers do not keep. The
 /// launcher always sets the field. Unit tests leave it empty, so that nothing is outlined.
 Outlining outlining_of(const proto::RunConfig& config) {
   const auto asked = open_choice<Outlining>(config.memory().outlining());
@@ -269,7 +269,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
   options.outlining = outlining_of(config);
-  // Tests set the variable, and `check` is itself a test.
+  // In tests, which set the variable, and in a check, a pass that cannot be proven is an error instead.
   options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr && !config.has_check();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));

@@ -10,7 +10,7 @@
 namespace poprun {
 namespace {
 
-/// Returns the number of items per evaluation, or in inference; 0 if there are none.
+/// Returns the number of items per evaluation or, in inference, of the whole job; 0 if there are none.
 std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& dataset) {
   if (config.inference()) {
     const std::uint64_t items = inference_items(dataset);

@@ -20,7 +20,7 @@ std::uint32_t compute_batch_size(const proto::RunConfig& config);
 struct JobLength {
   std::uint64_t steps = 0;            ///< Training steps; 0 in inference.
   std::uint64_t steps_per_epoch = 1;  ///< > 0.
-  std::uint64_t test_items = 0;       ///< Items of all replicas, per evaluation or in inference.
+  std::uint64_t test_items = 0;       ///< Items of all replicas, per evaluation or, in inference, in total.
   std::uint64_t test_batches = 0;     ///< Batches of one replica for these items; 0: none.
 };
 
@@ -31,20 +31,20 @@ Result<JobLength> job_length(const proto::RunConfig& config, const proto::Datase
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
-/// In inference, returns the number of items: those of the test part or, if there is none, those for training.
+/// Returns the number of items read in inference: those of the test part or, if there is none, those for training.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 
-/// Returns which samples replica `replica` reads from stream kTrain or kTest.
+/// Returns the samples that replica `replica` reads from stream kTrain or kTest.
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
                               std::uint32_t replica);
 
 /// Returns what gradient accumulators hold: the default depends on the precision.
 AccumulationKind accumulation_kind(const proto::RunConfig& config);
 
-/// Whether each token's loss has the same weight, regardless of its micro-batch.
+/// Returns whether each token's loss has the same weight, regardless of its micro-batch.
 bool weighs_labels(const proto::RunConfig& config);
 
-/// Returns the number of batches of each replica per evaluation, or in inference; 0 if there are none.
+/// Returns the number of batches of each replica per evaluation or, in inference, in total; 0 if there are none.
 Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset);
 
 }  // namespace poprun

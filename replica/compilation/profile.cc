@@ -133,7 +133,7 @@ proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
 
 namespace {
 
-/// Returns means over the `steps` of one call of `function`; the host makes no other call.
+/// Returns the mean host time per step, if one call of `function` runs `steps` steps. The host makes no other call.
 proto::HostTime host_time(const Program& program, const proto::Function& function, const CallTime& call,
                           std::uint64_t steps) {
   const auto mean = [steps](double sum) { return sum / static_cast<double>(steps); };
@@ -151,7 +151,7 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
   return host;
 }
 
-/// Adds to `parts`, by name, the parts of stages that `steps` call.
+/// Adds the parts of stages that `steps` call to `parts`, keyed by name.
 void find_parts(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
                 std::map<std::string, const proto::Function*>& parts) {
   for (const proto::Step& step : steps) {
@@ -165,7 +165,7 @@ void find_parts(const Program& program, const google::protobuf::RepeatedPtrField
   }
 }
 
-/// Returns the times of stages; none if `function` calls no parts.
+/// Returns the times of stages, or none if `function` calls no parts.
 std::vector<proto::StageTime> stage_times(const Program& program, const proto::Function& function) {
   std::map<std::string, const proto::Function*> parts;
   find_parts(program, function.steps(), parts);
@@ -231,7 +231,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 
 namespace {
 
-/// Returns the configuration with the default for recomputation filled in, which depends on the compiled stages.
+/// Returns the configuration after filling in the default for recomputation, which depends on the compiled stages.
 proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) {
   proto::PipelineConfig& pipeline = *config.mutable_pipeline();
   if (pipeline.recomputation().empty() && !config.inference()) {

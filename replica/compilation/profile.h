@@ -24,7 +24,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 /// Returns the part of the profile that is known without a run. It has no report.
 proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length);
 
-/// Returns the profile after the last step. Collective: wall times are means and spreads over all replicas, memory
+/// Returns the profile after the last step. Collective: wall times are means and spreads over all replicas, and memory
 /// marks are maxima. `startup_seconds` is the time from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
                                     const LoopResult& result, double startup_seconds, Communicator& communicator);

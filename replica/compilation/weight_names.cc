@@ -25,7 +25,7 @@ constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "pred
 constexpr std::array<std::string_view, 5> kBuffers = {"position_ids", "token_type_ids", "masked_bias", "inv_freq",
                                                       "num_batches_tracked"};
 
-/// Whether the name is `suffix`, or ends in the components of `suffix`.
+/// Returns whether the name is `suffix`, or ends in the components of `suffix`.
 bool ends_in(std::string_view name, std::string_view suffix) {
   return name.ends_with(suffix) && (name.size() == suffix.size() || name[name.size() - suffix.size() - 1] == '.');
 }
@@ -72,7 +72,7 @@ struct Matched {
   std::size_t fitting = 0;  ///< Matches with the same shape.
 };
 
-/// Whether `a` and `b` match the same weight, or the same tensor.
+/// Returns whether `a` and `b` match the same weight or the same tensor.
 bool share_a_name(const Matched& a, const Matched& b) {
   return std::ranges::any_of(a.names, [&](const auto& mine) {
     return std::ranges::any_of(
@@ -118,7 +118,7 @@ class Matcher {
     result_.notes.push_back({fmt::format("weights.{}", what), fmt::format("{}: {}", kOption, text), std::move(facts)});
   }
 
-  /// Whether a weight has this name, with or without prefix. Layer scale, for example, is also called gamma.
+  /// Returns whether a weight has this name, with or without a prefix: layer scale, for example, is also called gamma.
   [[nodiscard]] bool wants(const std::string& name) const {
     return missing_.contains(name) || std::ranges::any_of(missing_, [&](const auto& weight) {
              return !file_.contains(weight.first) && (ends_in(weight.first, name) || ends_in(name, weight.first));
@@ -180,7 +180,7 @@ class Matcher {
   }
 
   /// Applies the rule that fits the most weights. Returns false if no rule fits half of the model or of the file, as
-  /// the prefix of a full model would, or if two rules that share a name fit equally well.
+  /// the prefix of a full model would, or if a rule that competes for the same names fits equally well.
   bool match_prefix() {
     const auto all = rules();
     const auto fitting = [](const auto& rule) { return rule.second.fitting; };
@@ -209,7 +209,7 @@ class Matcher {
     return true;
   }
 
-  /// Matches weights that the file contains under the name of a tied weight.
+  /// Matches weights that the file contains only under the name of the weight to which they are tied.
   void match_tied() {
     for (const auto& [weight, shape] : std::map(missing_)) {
       const auto twin = std::ranges::find_if(unused_, [&, &weight = weight, &shape = shape](const auto& names) {
@@ -233,7 +233,7 @@ class Matcher {
     }
   }
 
-  /// Leaves out weights whose size differs, such as a new head. If most differ, the file belongs to another model.
+  /// Leaves out weights whose size differs, such as a new head. If most differ, the file belongs to a different model.
   void leave_other_sizes(const MatchOptions& options) {
     std::vector<std::string> others;
     for (const auto& [weight, shape] : shapes_) {

@@ -11,14 +11,14 @@
 #include "replica/graph/types.h"
 
 /// Matches the tensors of a file of initial weights with the model's weights. Names in files of Hugging Face's models
-/// depend on the class that was saved: names may come from older versions or lack the prefix of the full model, and
-/// files may contain buffers and second copies of tied weights.
+/// depend on the class that was saved. Names may come from older versions or be without the prefix of the full model,
+/// and files may contain buffers and second copies of tied weights.
 namespace poprun {
 
 struct FileTensor {
   std::string type;  ///< "f32".
   Shape shape;
-  std::uint64_t digest = 0;  ///< Equal for tensors of one file that have the same bytes.
+  std::uint64_t digest = 0;  ///< Identical for tensors of one file that have the same bytes.
   std::string data = {};     ///< Its bytes; empty if only the description is known.
 };
 using FileTensors = std::map<std::string, FileTensor, std::less<>>;
@@ -36,15 +36,15 @@ struct WeightMatch {
 
 struct MatchOptions {
   bool may_lack = false;  ///< Whether weights missing from the file get values from elsewhere.
-  std::string otherwise;  ///< Name of these values in notes: "initialisation".
+  std::string otherwise;  ///< Description of these values for notes, such as "initialisation".
 };
 
 /// Finds the file's tensor for each weight:
 ///
 ///   by its own name
 ///   gamma, beta      are weight, bias, unless the model has such a name itself
-///   a prefix         such as "transformer.", which half of the names on one side (model or file) have and the names
-///                    on the other side lack; not if two prefixes fit equally well
+///   a prefix         such as "transformer.", if it is on half of the names on one side (model or file) and missing on
+///                    the other side, and no other prefix fits equally well
 ///   tied weights     lm_head.weight is the token embedding; if the file has both, they must be identical
 ///
 /// Shapes must be the same. Buffers, and tensors that the model does not have, are left out. Errors: kData if a weight

@@ -19,7 +19,7 @@ struct Device {
   std::string name;
   double clock_hz = 0;        ///< Clock of the tiles.
   std::int64_t tiles = 0;     ///< Tiles that compute.
-  std::int64_t io_tiles = 0;  ///< Further tiles, which only transfer data; see through_io_tiles.
+  std::int64_t io_tiles = 0;  ///< Additional tiles that only transfer data; see through_io_tiles.
   Bytes bytes_per_tile;
   std::int64_t macs_per_cycle_f32 = 0;      ///< One tile's matrix unit.
   std::int64_t macs_per_cycle_f16 = 0;      ///< Products of float16 numbers, summed in float32.
@@ -37,7 +37,7 @@ struct Device {
   double streaming_bytes_per_second = 0;      ///< To or from Streaming Memory; one IPU's share.
   std::int64_t ipus_per_link_domain = 64;     ///< Largest IPU-Link domain.
 
-  /// In-Processor Memory of one IPU, exactly.
+  /// Returns the size of one IPU's In-Processor Memory, exactly.
   [[nodiscard]] Bytes capacity() const { return bytes_per_tile * (tiles + io_tiles); }
 
   [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
@@ -93,10 +93,10 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 /// time.
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
-/// Converts `time`, that of a transfer of `bytes` to or from the host or Streaming Memory, to its time if the IPU's I/O
-/// tiles make the transfer. The I/O tiles take its host or streaming time, which includes synchronising with the host.
-/// The other tiles synchronise with the I/O tiles and exchange the bytes as fast as the smaller group of tiles can send
-/// or receive [I]. Requires: the device has I/O tiles.
+/// Converts `time`, the time of a transfer of `bytes` to or from the host or Streaming Memory, to the time if the IPU's
+/// I/O tiles make the transfer. The I/O tiles take the host or streaming time, which includes synchronising with the
+/// host. The other tiles synchronise with the I/O tiles and exchange the bytes as fast as the smaller group of tiles
+/// can send or receive [I]. Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
 
 /// A transfer of bytes from one IPU of a replica to another, or within one IPU.
@@ -121,7 +121,7 @@ std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std:
 /// Transfers within an IPU are copied by its tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
-/// Returns the time of one half of an all-reduce, its ring reduce-scatter or its ring all-gather.
+/// Returns the time of half an all-reduce, which is either its ring reduce-scatter or its ring all-gather.
 DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 /// Returns the time of an all-reduce of `bytes` over `replicas` replicas of `ipus_per_replica` IPUs each. It is a ring

@@ -9,7 +9,7 @@
 namespace poprun {
 namespace {
 
-/// Number of multiples of `step` in [first, last]. Requires step > 0.
+/// Returns the number of multiples of `step` in [first, last]. Requires step > 0.
 std::int64_t multiples_between(std::int64_t first, std::int64_t last, std::int64_t step) {
   const auto floor_div = [step](std::int64_t a) { return a >= 0 ? a / step : -((-a + step - 1) / step); };
   return first > last ? 0 : floor_div(last) - floor_div(first - 1);
@@ -59,14 +59,14 @@ std::string field_text(const FieldDimension& h, const FieldDimension& w) {
 }  // namespace
 
 std::int64_t FieldDimension::useful_pairs() const {
-  // For a fixed k, y runs over an interval in which p = y * stride + shift is in the input; with an input dilation,
+  // For a fixed k, the y for which p = y * stride + shift is in the input form an interval. With an input dilation,
   // only multiples of the dilation are elements.
   std::int64_t pairs = 0;
   const std::int64_t last_place = (input - 1) * input_dilation;
   for (std::int64_t k = 0; k < kernel; ++k) {
     const std::int64_t shift = k * kernel_dilation - padding;
     if (input_dilation == 1) {
-      // Places 0..last_place, moved by the shift, that are multiples of the stride.
+      // Count the multiples of the stride among the places 0..last_place, moved by the shift.
       const std::int64_t first = std::max<std::int64_t>(-shift, 0);
       const std::int64_t last = std::min(last_place - shift, (output - 1) * stride);
       pairs += multiples_between(first, last, stride);
@@ -83,7 +83,7 @@ std::int64_t FieldDimension::useful_pairs() const {
 std::int64_t Product::macs() const {
   std::int64_t count = groups * batch * input_channels * output_channels;
   for (const FieldDimension& d : field) {
-    // The input of a gradient of inputs is the output of the forward pass.
+    // The output of the forward pass is the input of the pass that computes the gradient of the inputs.
     count *= d.kernel * (pass == ProductPass::kInputGradient ? d.input : d.output);
   }
   return count;

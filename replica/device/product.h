@@ -47,9 +47,9 @@ struct FieldDimension {
 ///
 ///     out[b,g,o,y] = sum over i, k of  in[b,g,i,p(y,k)] * weights[g,o,i,k]
 ///
-/// The first operand of the operation is always the input and the second the weights, but which of their dimensions are
-/// batch and channels depends on the pass. With x [N,C,field], w [O,C/G,kernel] and y [N,O,field] of a forward
-/// convolution with G groups:
+/// The first operand of the operation is always the input and the second is the weights, but it depends on the pass
+/// which of their dimensions are batch and channels. With x [N,C,field], w [O,C/G,kernel] and y [N,O,field] of a
+/// forward convolution with G groups:
 ///
 ///     pass             batch   input channels   output channels   field -> kernel -> output
 ///     kForward         N       C / G            O / G             x, w, y
@@ -71,7 +71,7 @@ struct Product {
   /// the forward pass and each weight of its filter, including those on padding.
   [[nodiscard]] std::int64_t macs() const;
 
-  /// Returns the multiply-accumulates whose operands both exist: macs() without those on padding.
+  /// Returns the number of multiply-accumulates whose operands both exist: macs() without those on padding.
   [[nodiscard]] std::int64_t useful_macs() const;
 
   [[nodiscard]] std::int64_t input_elements() const;
@@ -85,14 +85,14 @@ struct Product {
 enum class ProductAxis : std::uint8_t { kGroups, kBatch, kInputs, kOutputs, kRows, kColumns };
 
 /// The order of a product's operands in memory: their dimensions, outermost first. An operand that every group reads in
-/// full has no groups.
+/// full has no group dimension.
 struct OperandAxes {
   std::vector<ProductAxis> input;
   std::vector<ProductAxis> weights;
   std::vector<ProductAxis> output;
 };
 
-/// Returns the gradients of a forward product, by the table above, for its input and its weights.
+/// Return the products that compute the gradients of a forward product's input and weights, by the table above.
 Product input_gradient(Product forward);
 Product weight_gradient(Product forward);
 

@@ -15,7 +15,7 @@ Bytes bytes(std::uint64_t count) {
 }
 
 constexpr std::byte kPoison{0xFF};  // NaN in every float format.
-constexpr Bytes kWord{8};           // Bytes that a tile loads at once.
+constexpr Bytes kWord{8};           // Bytes that a tile loads at a time.
 
 std::uint32_t steps_of(const Program& program) {
   std::uint32_t steps = 0;

@@ -25,10 +25,10 @@ class Arena {
   /// Returns the bytes [offset, offset + size). Requires: they are inside the memory.
   [[nodiscard]] std::span<std::byte> at(Bytes offset, Bytes size) const;
 
-  /// Records that bytes up to `end` are in use now. Requires: end <= capacity().
+  /// Records that bytes up to `end` are now in use. Requires: end <= capacity().
   void use(Bytes end);
 
-  /// The largest `end` ever in use.
+  /// Returns the largest `end` ever in use.
   [[nodiscard]] Bytes high_water() const { return high_water_; }
 
   /// Fills bytes with 0xFF, which is NaN in every float format.

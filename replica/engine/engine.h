@@ -29,12 +29,12 @@ class StepObserver {
   virtual ~StepObserver() = default;
 
   /// Called before and after each step. For repeated or called steps, this happens only the last time they run, unless
-  /// `sees_every_round`.
+  /// `sees_every_round` returns true.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
-  /// Called instead of `after`, in any round, when an operator's result is not finite and the run ends here. Live
-  /// tensors are as the operator left them.
+  /// Called instead of `after`, in any round, when an operator's result is not finite, which ends the run. Live tensors
+  /// are as the operator left them.
   virtual void broken_off(const proto::Step& step) = 0;
 
   [[nodiscard]] virtual bool sees_every_round() const { return false; }
@@ -42,7 +42,7 @@ class StepObserver {
 
 struct EngineOptions {
   std::uint64_t seed = 0;
-  bool poison_dead = false;  ///< Fill bytes with NaN before and after the lifetime of their tensor.
+  bool poison_dead = false;  ///< Fill the bytes of tensors with NaN before and after their lifetimes.
   /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
   /// Stop at the first index out of range. Otherwise operators handle it as documented, and `stray_index` reports it.
@@ -109,7 +109,7 @@ class Engine final : private Machine {
   };
   [[nodiscard]] Resident resident(std::uint32_t tensor) const;
 
-  /// Sets the value of a variable while no function runs. Requires: as many bytes as `resident` has.
+  /// Sets the value of a variable while no function runs. Requires: `bytes` is as long as the variable's Resident.
   void restore(std::uint32_t tensor, std::span<const std::byte> bytes);
 
   /// Returns a tensor's bytes, for inspection. Requires: the Program has the tensor.
@@ -130,7 +130,7 @@ class Engine final : private Machine {
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
     std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output overwrites.
     std::unique_ptr<Action> action;
-    std::string activity;                 ///< Event that the step waits for, if it may wait.
+    std::string activity;                 ///< Description of what the step waits for; empty if it never waits.
     double WallSeconds::*time = nullptr;  ///< Counter of an action's wall time, or null.
     std::vector<Prepared> repeated;
   };
@@ -183,7 +183,7 @@ class Engine final : private Machine {
   std::unique_ptr<HostImages> images_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null if tensors live in their images.
   std::vector<TensorType> types_;      ///< By tensor.
-  std::optional<ValueJudge> judge_;    ///< Set once there are images.
+  std::optional<ValueJudge> judge_;    ///< Set when the images exist.
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.

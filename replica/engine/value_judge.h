@@ -26,12 +26,12 @@ struct NotFinite {
 };
 
 /// Returns the first NaN in a float tensor, or else its first infinite element; integers are always finite. Cost: one
-/// read of the bytes, several elements at a time. The cost is higher if it finds something.
+/// read of the bytes, several elements at a time. The cost is higher if there is such an element.
 std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes);
 
-/// Whether an element is infinite, or at least as large as the largest finite number of its own type or of type
-/// `result`. Masks consist of such numbers, which stay extreme if something is added to them. Cost: one read of the
-/// bytes, several elements at a time.
+/// Returns whether any element is infinite, or at least as large as the largest finite number of its own type or of
+/// type `result`. Masks consist of such numbers, which stay extreme if something is added to them. Cost: one read of
+/// the bytes, several elements at a time.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
 /// Decides whether a non-finite number that an operator reads or writes is a fault, and where the fault began.
@@ -43,9 +43,9 @@ class ValueJudge {
              const Moment& moment)
       : program_(program), types_(types), images_(images), moment_(moment) {}
 
-  /// Findings about the input that an operator overwrites, taken before it runs.
+  /// Findings about the input that an operator overwrites, made before the operator runs.
   struct Overwritten {
-    std::optional<std::uint32_t> tensor;  ///< Empty if it overwrites no input.
+    std::optional<std::uint32_t> tensor;  ///< Empty if the operator overwrites no input.
     bool has_extreme = false;
     std::optional<NotFinite> not_finite = {};
   };
@@ -62,7 +62,7 @@ class ValueJudge {
   [[nodiscard]] std::optional<NotFinite> fault_of_result(std::uint32_t result, const proto::Execute& step,
                                                          const Overwritten& before) const;
 
-  /// Returns the error for a faulty result: kData, naming the first faulty input, or else the result.
+  /// Returns the error for a faulty result: kData, naming the first faulty input or, if there is none, the result.
   [[nodiscard]] Status blame(std::uint32_t result, const NotFinite& fault, const proto::Execute& step,
                              const Overwritten& before) const;
 
@@ -77,15 +77,15 @@ class ValueJudge {
     return find_not_finite(types_.at(tensor), images_.of(tensor));
   }
 
-  /// Whether the tensor may hold infinities that come from its operator's inputs: true for constants and intermediate
-  /// results, false for tensors streamed in or updated in place.
+  /// Returns whether the tensor may hold infinities that come from its operator's inputs: true for constants and
+  /// intermediate results, false for tensors streamed in or updated in place.
   [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
 
-  /// Whether an operator with a result of that type may pass on infinities or extremes (has_extreme) of its inputs.
+  /// Returns whether an operator with a result of that type may pass on extremes (has_extreme) of its inputs.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const;
 
-  /// Whether a number that is not finite comes from the data. It does if the tensor is part of a host stream, or was
-  /// moved out of one by steps such as reshape whose other sources are finite.
+  /// Returns whether a number that is not finite comes from the data. This is so if the tensor is part of a host
+  /// stream, or was moved out of one by steps such as reshape whose other sources are finite.
   [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
 
   [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;

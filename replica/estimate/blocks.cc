@@ -22,7 +22,7 @@ struct Use {
   bool bias = false;
 };
 
-/// A parameter whose elements may have been moved.
+/// A parameter, or part of one, after operations that only move elements.
 struct Moved {
   TensorId parameter;
   bool sliced = false;
@@ -141,7 +141,7 @@ class Finder {
     }
   }
 
-  /// Returns the index of the block that made the other operand of an addition or a product.
+  /// Returns the index of the block that computed the other operand of an addition or a product.
   [[nodiscard]] std::optional<std::size_t> other_operand(const Operation& operation, std::size_t input) const {
     if (operation.inputs.size() != 2) {
       return std::nullopt;
@@ -174,7 +174,7 @@ class Finder {
       const auto own = made_by_.find(operation.outputs[0]);
       known = own == made_by_.end() ? std::nullopt : std::optional{own->second};
     }
-    // A bias or shift belongs to the block that it is added to; a table of positions does not.
+    // A bias or shift belongs to the block to whose result it is added, but a table of positions does not.
     const bool joins =
         kind != BlockKind::kEmbedding && kind_of(operation) == BlockKind::kOther && operation.inputs.size() == 2;
     for (std::size_t i = 0; joins && !known && i < 2; ++i) {
@@ -229,7 +229,7 @@ class Finder {
     }
   }
 
-  /// Records the block of an operation by its output, even if it has no parameters yet, because later ones may join it.
+  /// Records the block of an operation by its output, even without parameters, since later operations may add some.
   void remember(const Operation& operation) {
     const BlockKind kind = kind_of(operation);
     if (operation.outputs.empty() || made_by_.contains(operation.outputs[0])) {

@@ -21,7 +21,7 @@ namespace poprun::guide {
 ///   layer norm    n inputs                   2n
 ///   embeddings    vocabulary N, hidden h     N * h
 ///
-/// `biases` is false for blocks without biases. The table does not cover them; their formulas lack the 1 or the p.
+/// `biases` is false for blocks without biases. The table does not cover them; their formulas omit the 1 or the p.
 constexpr std::int64_t convolution(std::int64_t w, std::int64_t h, std::int64_t C, std::int64_t N, bool biases = true) {
   return (w * h * C + (biases ? 1 : 0)) * N;
 }
@@ -86,10 +86,10 @@ enum class BlockKind : std::uint8_t {
 /// Returns "convolution", "dense layer", "embeddings" ...
 std::string_view name_of(BlockKind kind);
 
-/// Returns the kind of block whose product, normalisation or look-up the operation performs; otherwise kOther.
+/// Returns the kind of the block whose product, normalisation or look-up the operation computes, or else kOther.
 BlockKind kind_of(const Operation& operation);
 
-/// One convolution, dense layer and so on, with the parameters that no earlier block uses.
+/// A convolution, a dense layer and so on, with the parameters that no earlier block uses.
 struct Block {
   std::string name;  ///< The name of its parameters, without ".weight" and the like.
   BlockKind kind = BlockKind::kOther;
@@ -106,13 +106,13 @@ struct Block {
 };
 
 /// Returns the blocks of a model's forward pass, in the order of their first use. A parameter that several operations
-/// use belongs to the block of the first: a decoder whose weight is the word embedding is listed with only its bias.
-/// Unused parameters come last. `forward` has first the operations of evaluation, in which batch normalisations also
-/// read their moving averages, and then those of training. `trained` has the parameters that the optimiser updates.
+/// use belongs to the block of the first operation: a decoder whose weight is the word embedding is listed with only
+/// its bias. Unused parameters come last. `forward` lists the operations of evaluation, in which batch normalisations
+/// also read their moving averages, before those of training. `trained` lists the parameters that are updated.
 std::vector<Block> find_blocks(const Graph& graph, const std::vector<const std::vector<Operation>*>& forward,
                                const std::set<TensorId>& trained);
 
-/// Whether an operation only moves elements, so that its outputs hold no new numbers.
+/// Returns whether an operation only moves elements, so that its outputs contain no new numbers.
 bool only_moves(const Operation& operation);
 
 }  // namespace poprun

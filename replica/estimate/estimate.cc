@@ -86,8 +86,8 @@ Activations activations_in(const Job& job) {
   return found;
 }
 
-/// Returns the activations per sample, from the difference between a batch of twice the size and the batch itself.
-/// Activations that do not depend on the batch, such as positions of a sequence, therefore do not count.
+/// Returns the activations per sample, computed as the difference between a batch of twice the size and the batch
+/// itself. Activations that do not depend on the batch, such as positions of a sequence, therefore do not count.
 Result<Activations> activations_of_a_sample(const CompileOptions& options, const Job& job) {
   Activations found = activations_in(job);
   POPRUN_ASSIGN(const Job twice, run_passes(with_twice_the_batch(options), "forward"));

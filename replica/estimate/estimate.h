@@ -32,7 +32,7 @@ struct LayerSum {
   std::string name;
   std::int64_t parameters = 0;   ///< Parameters that no earlier layer uses.
   std::int64_t activations = 0;  ///< Per sample.
-  Bytes held;                    ///< Its weights with gradients and optimiser state.
+  Bytes held;                    ///< Bytes of its weights, with their gradients and optimiser state.
   Bytes kept;                    ///< Bytes of its forward pass that the backward pass reads.
 };
 
@@ -46,7 +46,7 @@ struct Estimate {
   std::int64_t gradient_accumulation = 1;
 
   std::vector<Block> blocks;
-  std::vector<KindSum> kinds;    ///< Most parameters first, then most activations.
+  std::vector<KindSum> kinds;    ///< Sorted by parameters, then activations, largest first.
   std::vector<LayerSum> layers;  ///< In the order of the forward pass.
   std::int64_t parameters = 0;   ///< Weights and biases.
   std::int64_t trained = 0;      ///< Parameters that training updates or, in inference, could update.
@@ -72,10 +72,10 @@ inline constexpr std::int64_t kTensorsPercent = 75;
 /// Returns the smallest number of IPUs whose memory holds tensors of this size if they are spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// Estimates what the whole model needs on one IPU, whatever the job's stages and replicas are. Settings of the job
-/// that would save memory are listed, but not counted. `activations` are the outputs of operations that compute,
-/// without the statistics of normalisations and without operations that only move elements. Deterministic. Errors:
-/// those of the compiler's passes up to "precision".
+/// Estimates what the whole model needs on one IPU, whatever stages and replicas the job has. Settings of the job that
+/// would save memory are listed, but their effect is not counted. `activations` are the outputs of operations that
+/// compute, without the statistics of normalisations and without operations that only move elements. Deterministic.
+/// Errors: those of the compiler's passes up to "precision".
 Result<Estimate> estimate(CompileOptions options);
 
 }  // namespace poprun

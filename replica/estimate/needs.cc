@@ -14,7 +14,7 @@ bool is_persistent(Role role) {
   return role == Role::kParameter || role == Role::kBuffer || role == Role::kOptimizerState || role == Role::kConstant;
 }
 
-/// Returns the bytes of tensors that are always in memory. In inference, those of the optimiser do not count.
+/// Returns the bytes of tensors that are always in memory. In inference, the optimiser's tensors do not count.
 Needs persistent_needs(const Graph& graph, bool training) {
   Needs needs;
   for (const Tensor& tensor : graph.tensors()) {

@@ -5,8 +5,8 @@
 #include "replica/base/units.h"
 #include "replica/compiler/job/pass.h"
 
-/// Memory that a job's tensors need, with their actual types, if the whole model is on one IPU. The job is as after the
-/// pass "precision", before any planning. Code, exchange buffers, temporaries of operators and gaps are left out.
+/// Memory that a job's tensors need, with their actual types, if the whole model is on one IPU. The job has passed
+/// "precision" but has not been planned. Code, exchange buffers, temporaries of operators and gaps are left out.
 namespace poprun {
 
 /// Bytes that inference or training needs, by kind.
@@ -24,15 +24,15 @@ struct Needs {
   }
 };
 
-/// Returns what is live at the memory peak of evaluation, or inference, of a batch. Requires: job.evaluation.
+/// Returns what is live at the memory peak of evaluation or inference of one batch. Requires: job.evaluation.
 Needs inference_needs(const Job& job);
 
 /// Returns the needs of training by section 3.4.4 of Graphcore's guide: everything that the backward pass reads from
-/// the forward pass is kept at once, with all gradients of weights. `passing` is 0. Requires: job.training.
+/// the forward pass is kept at the same time, with all gradients of weights. `passing` is 0. Requires: job.training.
 Needs kept_needs(const Job& job);
 
-/// Returns what is live at the memory peak of a training step: a lower bound for compiled jobs that neither recompute
-/// nor share bytes between operands of an operator. Requires: job.training. Cost: linear.
+/// Returns what is live at the memory peak of a training step, which is a lower bound for compiled jobs that neither
+/// recompute nor share bytes between operands of an operator. Requires: job.training. Cost: linear.
 Needs training_needs(const Job& job);
 
 /// Returns the tensors of the forward pass that the backward pass reads: activations and the input batch.

@@ -58,7 +58,7 @@ struct Tensor {
   /// The tensor that it duplicates: on another IPU, for another stage, in a stash, or recomputed in the backward pass.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
-  /// The type of the full tensor, if this tensor is a shard, a replica's part of it. A shard has one dimension.
+  /// The type of the full tensor, if this tensor is a shard (one replica's part of it). A shard has one dimension.
   std::optional<TensorType> shard_of = std::nullopt;
   /// Set for a variable that functions load when they need it. Any other variable stays in this tensor.
   std::optional<Residence> residence = std::nullopt;
@@ -66,7 +66,7 @@ struct Tensor {
   [[nodiscard]] bool is_remote() const { return memory == Memory::kStreaming; }
 };
 
-/// The direction to which an operation of a micro-batch belongs.
+/// The pass over the model, forward or backward, to which an operation of a micro-batch belongs.
 enum class Direction : std::uint8_t {
   kForward,
   kRecomputed,  ///< A clone of a forward operation, in the backward pass.
@@ -115,28 +115,28 @@ struct Function {
 
 /// `call() function="forward.0" micro_batch=3`: runs another function once. Within that function, the micro-batch index
 /// is `micro_batch` plus the caller's index (0 if the host runs the caller) plus the round of the region that repeats
-/// the call. `entry=5` adds 5, and the caller's entry, to the entries of remote buffers that its copies name. The call
-/// reads and writes the tensors that the function reads and writes.
+/// the call. `entry=5` adds 5, and the caller's entry, to the entries of remote buffers that the function's copies
+/// name. The call reads and writes the tensors that the function reads and writes.
 struct Call {
   static constexpr std::string_view kKind = "call";
 
   std::string function;
   std::int64_t micro_batch = 0;
   std::int64_t entry = 0;
-  /// Names of the random numbers that the function's operations draw (keys to fold in). The operations refer to them by
-  /// number: `salt0="encoder.7.dropout"`.
+  /// Names of the random numbers that the function's operations draw (folded into the random-number key). The
+  /// operations refer to them by number: `salt0="encoder.7.dropout"`.
   std::vector<std::string> salts = {};
 
   [[nodiscard]] Operation operation() const;
 
-  /// Returns the operation as a Call, if it is one and has these attributes.
+  /// Returns the operation as a Call, if it is one with these attributes.
   static std::optional<Call> from(const Operation& operation);
 };
 
 /// Prefix of the names of outlined functions.
 inline constexpr std::string_view kOutlinedPrefix = "outlined.";
 
-/// Indices of a region of a function. They stay valid, since functions and regions are only appended.
+/// Indices of a region and its function. They stay valid, because functions and regions are only appended.
 struct Place {
   std::size_t function = 0;
   std::size_t region = 0;
@@ -153,7 +153,7 @@ class Graph {
   /// Returns the single region of function "load", where variables are initialised. Requires: it exists.
   [[nodiscard]] Place load() const;
 
-  /// Reserves these names for tensors of a model's file.
+  /// Reserves these names for the tensors of a model file.
   void reserve(const std::set<std::string>& names);
   void release(const std::string& name);
   [[nodiscard]] bool is_reserved(std::string_view name) const;
@@ -162,8 +162,8 @@ class Graph {
   /// Returns `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 
-  /// Adds a tensor under the name that `free_name` returns for its name, so that the compiler's tensors never take the
-  /// names of the model's.
+  /// Adds a tensor under the name that `free_name` returns for its name, so that the compiler's tensors never take
+  /// names of the model's tensors.
   TensorId add_tensor(Tensor tensor);
 
   /// Adds a tensor that keeps its name. Requires: no other tensor has that name.
@@ -173,7 +173,7 @@ class Graph {
   [[nodiscard]] TensorId find(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
 
-  /// True if some tensor's name begins with `beginning`.
+  /// Returns whether the name of any tensor begins with `beginning`.
   [[nodiscard]] bool has_below(std::string_view beginning) const;
 
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_.at(index_of(id)); }
@@ -229,7 +229,7 @@ Result<Graph> parse_graph(std::string_view text, int first_line = 1);
 
 std::string_view to_text(Role role);
 
-/// Whether `tensors` contains `id`.
+/// Returns whether `tensors` contains `id`.
 bool names(const std::vector<TensorId>& tensors, TensorId id);
 
 }  // namespace poprun

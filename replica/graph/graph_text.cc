@@ -36,7 +36,7 @@ std::string_view trim(std::string_view text) {
 /// Parses the lines of `parse_graph` one by one, and then resolves tensors that are named before their own lines.
 class Parser {
  public:
-  /// Requires: `text` outlives the parser.
+  /// Parses one line. Requires: `text` outlives the parser.
   Status line(std::string_view text, int number) {
     line_ = number;
     return located(parse(text));
@@ -57,7 +57,7 @@ class Parser {
   Graph graph;
 
  private:
-  /// A tensor's residence as text.
+  /// A tensor's residence as written in the text.
   struct Resides {
     TensorId tensor;
     std::string_view where;

@@ -28,7 +28,7 @@ class Verifier {
   }
 
  private:
-  /// Whether a tensor belongs to an outlined function, which writes it in each call.
+  /// Returns whether a tensor belongs to an outlined function, which writes it in each call.
   [[nodiscard]] bool is_of_outlined(TensorId id) const {
     return graph_.tensor(id).copy_of && graph_.tensor(id).name.starts_with(kOutlinedPrefix);
   }

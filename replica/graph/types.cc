@@ -86,7 +86,7 @@ std::optional<Attribute> parse_value(std::string_view text) {
   return std::nullopt;
 }
 
-/// Reads the next value, up to a space outside of quotes.
+/// Reads the next value, which ends at a space outside quotes.
 std::optional<Attribute> read_value(std::istringstream& words) {
   std::string text;
   if (words.peek() != '"') {

@@ -26,7 +26,7 @@ Result<Program> Compilation::job() {
   return program;
 }
 
-/// Refuses a Program that does not fit, with advice, unless the job may run nevertheless.
+/// Rejects a Program that does not fit, with advice, unless the job is allowed to run anyway.
 Status Compilation::admit(Program& program) {
   const proto::RunConfig& config = reply_.config();
   const bool allowed = config.memory().allow_out_of_memory();
@@ -73,7 +73,7 @@ Status Compilation::receive_model() {
   return {};
 }
 
-/// Sets `initial_weights_`, and `initialised_here_` if some are missing from the file.
+/// Sets `initial_weights_`, and also `initialised_here_` if some of the weights are missing from the file.
 Result<WeightMatch> Compilation::take_weights(const Program& program) {
   if (onnx_ != nullptr) {
     POPRUN_ASSIGN(initial_weights_, onnx_->weights());
@@ -94,7 +94,7 @@ Result<WeightMatch> Compilation::take_weights(const Program& program) {
   return match;
 }
 
-/// Returns the file of initial weights, as it is stored.
+/// Returns the file of initial weights in its stored types.
 Result<FileTensors> Compilation::receive_weights() {
   FileTensors file;
   POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {

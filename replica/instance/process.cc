@@ -27,10 +27,10 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-/// The variable in which the restarted program finds the dropped variables, one per line.
+/// Environment variable in which the restarted program finds the dropped variables, one per line.
 constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 
-/// Whether an environment variable changes bits of results. `OMP_NUM_THREADS=1`, which the launcher sets, does not.
+/// Returns whether an environment variable changes bits of results. `OMP_NUM_THREADS=1`, set by the launcher, does not.
 bool moves_bits(std::string_view variable) {
   constexpr std::array<std::string_view, 3> kFamilies = {"OMP_", "GOMP_", "KMP_"};
   constexpr std::array<std::string_view, 4> kNames = {

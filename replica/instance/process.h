@@ -13,14 +13,14 @@
 /// Prepares and ends an instance's process, and checks the host on which Open MPI started it.
 namespace poprun {
 
-/// Removes leftovers of dead jobs from this host, if this process is the first there; the launcher cleans its own host.
+/// Removes leftovers of dead jobs from this host, if this is the first process there; the launcher cleans its own host.
 void remove_leftovers();
 
-/// After the launcher is lost, ends the process and Open MPI's daemon, which no other process needs.
+/// Ends the process after the launcher is lost, and also Open MPI's daemon, which no other process needs.
 [[noreturn]] void leave_without_launcher(ErrorCode code);
 
-/// Checks the folder where Open MPI's vader will put its memory; the first process of a host checks it for all
-/// processes there. Errors: kHostResources.
+/// Checks the folder in which Open MPI's vader will put its memory. On each host, the first process checks it for all.
+/// Errors: kHostResources.
 Status check_room_for_mpi();
 
 /// Returns the request to join, with this instance's instruction sets and numeric libraries.
@@ -30,11 +30,11 @@ proto::JoinRequest join_request();
 /// the launcher obeys: it tells the replicas to stop and save, and kills those that are left.
 void leave_signals_to_launcher();
 
-/// In every replica and environment, pins everything on which results depend besides the job and the instruction set.
-/// To do so, restarts the program, as the same process, without the environment variables that change bits (threads and
-/// schedules of OpenMP, lower precision and other kernels in oneDNN), because libraries read them when they are loaded,
-/// before main. Returns immediately if none is set. Those of the instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES)
-/// stay: --cpu-isa chooses it, and Join compares it. This must be called first in main.
+/// Pins everything on which results depend besides the job and the instruction set, so that it is the same in every
+/// replica and environment. To do so, restarts the program, as the same process, without the environment variables that
+/// change bits (threads and schedules of OpenMP, lower precision and other kernels in oneDNN), because libraries read
+/// them when they are loaded, before main. Returns immediately if none is set. The variables of the instruction set
+/// (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) stay: --cpu-isa chooses it, and Join compares it. Call first in main.
 void pin_environment(char** arguments);
 
 /// Returns the variables that were dropped, as `NAME=value`, for a note.
@@ -44,8 +44,8 @@ std::vector<std::string> dropped_variables();
 /// -ffast-math change both for the thread that loads them.
 void pin_arithmetic();
 
-/// Returns a lower limit on the memory that a replica touches in its arenas. It is checked in advance: the exchange's
-/// memory is not reserved, so a host with too little would kill a replica in the middle of a step, without a message.
+/// Returns a lower limit on the memory that a replica touches in its arenas. Checking it in advance is necessary: the
+/// exchange's memory is not reserved, so a host with too little would kill a replica during a step, without a message.
 Bytes memory_touched(const Program& program);
 
 /// Checks that `memory`, the free memory of `host`, suffices for `replicas` replicas that touch `each` bytes, and for
@@ -56,7 +56,7 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
 
 /// Checks that `folder` has room for the memory that Open MPI touches there while `processes` processes connect: about
 /// 60 KiB each, and 3 KiB per other process (measured with Open MPI 4.1.4). If less than one segment of 4 MiB is free,
-/// Open MPI does not use the folder. Errors: kHostResources if it is too small: Open MPI would die of a bus error.
+/// Open MPI does not use the folder. Errors: kHostResources if it is too small; Open MPI would die of a bus error.
 Status check_shared_folder(const std::string& folder, const std::string& host, std::uint32_t processes);
 
 }  // namespace poprun

@@ -121,14 +121,14 @@ void Heartbeat::write_beats() {
     const bool alive = stream_->Write(beat);
     lock.lock();
     if (!alive) {
-      return;  // The reader sees the same end and reports it.
+      return;  // The reader also sees the end of the stream, and reports it.
     }
     wait_for_next_beat(lock);
   }
   const bool orderly = !abandoned_;
   lock.unlock();
   if (orderly) {
-    stream_->WritesDone();  // Without leave() the launcher must see a loss.
+    stream_->WritesDone();  // If leave() was not called, the launcher must see a loss.
   }
 }
 

@@ -34,11 +34,11 @@ class Heartbeat {
   /// Unless `leave` was called before, the launcher concludes that the instance died.
   ~Heartbeat();
 
-  /// Returns the time at which the launcher last said that a replica waits for its data server, or the clock's epoch if
-  /// it never did.
+  /// Returns the time at which the launcher last reported that a replica waits for its data server, or the clock's
+  /// epoch if it never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
-  /// Returns the value in the last Directive.
+  /// Returns this field of the last Directive.
   [[nodiscard]] std::uint64_t checkpoint_after() const { return checkpoint_after_; }
 
   /// Closes the stream in a way that the launcher recognises as orderly. Waits at most 2 s. Call only once.
@@ -55,7 +55,7 @@ class Heartbeat {
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
   std::atomic<bool> excused_ = false;                                 ///< A replica waits for data now.
-  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< Time at which one last did.
+  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< Time at which a replica last waited.
   std::atomic<std::uint64_t> checkpoint_after_ = 0;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;

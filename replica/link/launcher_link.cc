@@ -177,7 +177,7 @@ Error stopped_sending(std::string_view what, const std::string& why) {
   return {ErrorCode::kInfrastructure, fmt::format("the launcher stopped sending {}: {}", what, why)};
 }
 
-/// Reads a stream to its end. `what` names its content in errors.
+/// Reads a stream to its end. `what` describes the content of the stream in errors.
 template <typename Piece>
 Status read_pieces(grpc::ClientReader<Piece>& stream, grpc::ClientContext& context, std::string_view what,
                    const std::function<Status(const Piece&)>& on_piece) {

@@ -46,7 +46,7 @@ struct OnnxFile {
   std::string bytes;
 };
 
-/// Errors: kUsage if a variable is missing or not a number, which means that the program was not started by poprun-emu.
+/// Reads these variables. Errors: kUsage if one is missing or not a number: poprun-emu did not start the program.
 Result<InstanceEnvironment> read_instance_environment();
 
 /// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; all other
@@ -72,13 +72,13 @@ class CoordinatorClient final : public ProgressSink {
   void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
   void begin_parts(ReplicaId replica, std::uint64_t parts) override;
   [[nodiscard]] bool begin_part(ReplicaId replica) override;
-  /// Whether the launcher has said that the job stops before the replica's next part.
+  /// Returns whether the launcher has said that the job stops before the replica's next part.
   [[nodiscard]] bool stops(ReplicaId replica) const;
 
   /// Records that the replica begins or ends a wait for its data server. The other replicas learn of a wait of more
   /// than a second through the launcher, within two heartbeats.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// Records how much of the dataset for which the replica waits has been loaded by the data server.
+  /// Records the percentage of the dataset that the data server has loaded, while the replica waits for it.
   void data_loads(ReplicaId replica, unsigned percent);
 
   /// Returns the time at which a replica of the job last waited for its data server, as far as this instance knows, or
@@ -94,12 +94,12 @@ class CoordinatorClient final : public ProgressSink {
   /// error of `on_chunk` and returns it. Errors: kInfrastructure if the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// Returns the job's ONNX model. Requires: it has one. Errors: kInfrastructure if the launcher went away before it
-  /// had sent all of it.
+  /// Returns the job's ONNX model. Requires: the job has one. Errors: kInfrastructure if the launcher went away before
+  /// it had sent all of it.
   Result<OnnxFile> receive_model();
 
   /// Queues one item for the launcher; items are sent in order. Every instance reports outputs, but only replica 0's
-  /// instance reports other items. Returns at once if less than 16 MiB are queued, otherwise once there is room or
+  /// instance reports other items. Returns immediately if less than 16 MiB are queued, otherwise when there is room, or
   /// after 60 s. Errors: kInfrastructure, with the launcher's message if any, if the launcher went away, accepts
   /// nothing or cannot write its files.
   Status report(proto::ReportItem item);
@@ -123,7 +123,7 @@ class CoordinatorClient final : public ProgressSink {
   std::unique_ptr<ProgressBoard> board_;
   std::unique_ptr<DrainGate> gate_;
   std::unique_ptr<Heartbeat> heartbeat_;   ///< Set by join.
-  std::mutex reports_mutex_;               ///< For the first report, since several replicas may make it at once.
+  std::mutex reports_mutex_;               ///< For the first report, which several replicas may make at the same time.
   std::unique_ptr<ReportStream> reports_;  ///< Set by the first report.
 };
 

@@ -23,7 +23,7 @@ constexpr double kSendSecondsMax = 600;
 constexpr double kSlowestBytesPerSecond = 8e6;
 constexpr double kReadSecondsMax = 3600;  // Covers all variables of a state.
 
-/// Whether a failed attempt may be repeated.
+/// Returns whether a failed attempt can be repeated.
 bool may_be_sent_again(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE;
 }
@@ -85,7 +85,7 @@ bool LauncherCheckpoints::is_due(std::uint64_t step) const {
   return (every_ > 0 && step % every_ == 0) || client_.checkpoint_after() == step;
 }
 
-/// Sets whether to give up the part under way, instead of retrying, if the launcher's disk rejects it.
+/// Sets whether to give up the current part, instead of retrying, if the launcher's disk rejects it.
 void LauncherCheckpoints::give_up(bool given_up) {
   {
     const std::lock_guard lock(mutex_);
@@ -130,7 +130,7 @@ void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps, std:
   sending_.get();
 }
 
-/// Aborts the last part unless the launcher has received it.
+/// Aborts the transfer of the last part, unless the launcher has received the part.
 void LauncherCheckpoints::abandon() {
   const std::lock_guard lock(mutex_);
   abandoned_ = true;
@@ -165,7 +165,7 @@ void LauncherCheckpoints::run() {
   }
 }
 
-/// A SendState call under way.
+/// A SendState call in progress.
 class StateStream {
  public:
   explicit StateStream(const CoordinatorConnection& connection) {

@@ -28,8 +28,8 @@ namespace poprun {
 class CoordinatorClient;
 class StateStream;
 
-/// Sends one replica's parts of checkpoints to the launcher from a thread of its own. It keeps one copy of the state,
-/// in memory that is reused for all checkpoints.
+/// Sends one replica's parts of checkpoints to the launcher from a separate thread. It keeps one copy of the state, in
+/// memory that is reused for all checkpoints.
 class LauncherCheckpoints final : public CheckpointStore {
  public:
   /// `every` is the number of steps between checkpoints; if it is 0, they are taken only when the launcher asks for
@@ -62,13 +62,13 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::chrono::milliseconds patience_;
   proto::StatePart part_;
   std::vector<std::byte> bytes_;  ///< Bytes of the part.
-  std::future<void> sending_;     ///< Reads the two above.
+  std::future<void> sending_;     ///< The sending task, which reads part_ and bytes_.
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_:
   bool given_up_ = false;                ///< Whether to stop repeating failed attempts.
-  bool abandoned_ = false;               ///< Whether to abort the attempt under way, too.
-  grpc::ClientContext* call_ = nullptr;  ///< The attempt under way.
+  bool abandoned_ = false;               ///< Whether to abort the current attempt, too.
+  grpc::ClientContext* call_ = nullptr;  ///< The current attempt.
 };
 
 /// Reads the state that the launcher sends to replica 0.
@@ -102,7 +102,7 @@ class LauncherReporter final : public Reporter {
 
   void send(proto::ReportItem item);
 
-  /// Errors: those of CoordinatorClient::report.
+  /// Returns success or the first failure of CoordinatorClient::report.
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:

@@ -115,7 +115,7 @@ bool DrainGate::stops(std::uint32_t local) const {
   return is_stopped(local);
 }
 
-/// Whether the replica stops here. It also stops before parts whose exchange the job does not reach.
+/// Returns whether the replica begins no more parts: the last one is done, or the job never reaches their exchange.
 bool DrainGate::is_stopped(std::uint32_t local) const {
   return last_part_ && (parts_.at(local) >= *last_part_ || ends_.at(local) > *last_part_);
 }

@@ -33,7 +33,7 @@ class ProgressBoard {
   /// Records how much of the dataset the data server has read.
   void data_loads(ReplicaId replica, unsigned percent);
 
-  /// Whether a replica has waited for its data server for at least `least`.
+  /// Returns whether a replica has been waiting for its data server for at least `least`.
   [[nodiscard]] bool waits_for_data(std::chrono::seconds least) const;
 
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
@@ -71,19 +71,19 @@ class DrainGate {
  public:
   explicit DrainGate(std::uint32_t replicas) : parts_(replicas), ends_(replicas) {}
 
-  /// Announces that the replica's next `parts` parts are followed by one exchange, after the last of them.
+  /// Announces that one exchange follows the last of the replica's next `parts` parts.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
-  /// Whether the replica with index `local` in the instance may begin its next part. The call costs an uncontended
-  /// lock. While the instance holds, it waits for the number of the last part, which arrives when the launcher has
-  /// heard from every instance. If the number does not arrive, the launcher names the silent instances and ends this
-  /// process.
+  /// Returns whether the replica with index `local` in the instance may begin its next part. The call costs an
+  /// uncontended lock. While the instance holds, it waits for the number of the last part, which arrives when the
+  /// launcher has heard from every instance. If the number does not arrive, the launcher names the silent instances and
+  /// ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
-  /// Whether the replica needs no more data: the job stops before its next part, or before the exchange after it.
+  /// Returns whether the replica needs no more data: the job stops before its next part or the exchange after that.
   [[nodiscard]] bool stops(std::uint32_t local) const;
 
-  /// Takes the launcher's latest directive.
+  /// Applies the launcher's latest directive.
   void take(const proto::Directive& directive);
 
   [[nodiscard]] bool holds() const;
@@ -97,7 +97,7 @@ class DrainGate {
   mutable std::mutex mutex_;
   std::condition_variable decided_;
   std::vector<std::uint64_t> parts_;  ///< Parts begun, by replica.
-  std::vector<std::uint64_t> ends_;   ///< The last part before its next exchange.
+  std::vector<std::uint64_t> ends_;   ///< By replica: the last part before the next exchange.
   bool holds_ = false;
   std::optional<std::uint64_t> last_part_;
 };

@@ -31,7 +31,7 @@ double step(const ScheduleOptions& options, double t) {
   return std::pow(options.decay, std::floor(t / static_cast<double>(options.decay_every)));
 }
 
-/// By RateSchedule.
+/// Curves, indexed by RateSchedule.
 constexpr std::array<Curve, kWords<RateSchedule>.size()> kCurves = {constant, linear, cosine, step};
 
 }  // namespace

@@ -9,15 +9,15 @@ namespace poprun {
 
 struct ScheduleOptions {
   RateSchedule schedule = {};      ///< See LearningRate.
-  double base = 0;                 ///< The learning rate itself.
+  double base = 0;                 ///< The learning rate that the schedule scales.
   std::uint64_t total_steps = 1;   ///< Steps of the run; > 0.
-  std::uint64_t warmup_steps = 0;  ///< W in the list at LearningRate.
+  std::uint64_t warmup_steps = 0;  ///< W in the comment on LearningRate.
   std::uint64_t decay_every = 0;   ///< For kStep.
   double decay = 1;                ///< For kStep.
 };
 
 /// The learning rate of each step. During the first W steps it rises linearly to base: step s, counted from 0, uses
-/// base * (s + 1) / W. In a run of fewer steps, it only rises. After warm-up, with t = s - W and T = total_steps - W:
+/// base * (s + 1) / W. In a shorter run, it only rises. After warm-up, with t = s - W and T = total_steps - W:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run
@@ -28,7 +28,7 @@ class LearningRate {
  public:
   LearningRate() = default;
 
-  /// Errors: kUsage if kStep is given without decay_every.
+  /// Returns the learning rate for these options. Errors: kUsage if kStep is given without decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
   /// Returns the learning rate of the step that follows `step` completed steps.
@@ -59,7 +59,7 @@ class LossScale {
   [[nodiscard]] std::uint64_t good_steps() const { return good_steps_; }
   [[nodiscard]] std::uint64_t skipped() const { return skipped_; }
 
-  /// Whether the scale can fall further. If not, a value that is not finite has another cause.
+  /// Returns whether the scale can fall further. If not, a value that is not finite has a different cause.
   [[nodiscard]] bool can_fall() const { return value_ > kLeast; }
 
   /// Records the end of a step; `finite` is false if the step was skipped.

@@ -32,7 +32,7 @@ void store(std::span<const char> from, const HostTensor& to) {
 
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
-/// Returns the steps that take a part of each batch.
+/// Returns the steps that read part of each batch.
 std::vector<const proto::StreamIn*> readers_of(const Steps& steps, std::string_view stream) {
   std::vector<const proto::StreamIn*> readers;
   for (const proto::Step& step : steps) {
@@ -45,7 +45,7 @@ std::vector<const proto::StreamIn*> readers_of(const Steps& steps, std::string_v
   return readers;
 }
 
-/// Returns the tensors that a batch must have for this reader; the maximum over all readers is the full batch.
+/// Returns the number of tensors that this reader needs in a batch; the maximum over all readers is the full batch.
 std::size_t tensors_of_batch(const proto::StreamIn& reader) {
   const auto& fields = reader.fields();
   return fields.empty() ? static_cast<std::size_t>(reader.tensors_size())

@@ -31,15 +31,15 @@ using HostWeights = std::map<std::string, std::string, std::less<>>;
 /// Converts the tensors of a stream to the form that `pack` and `unpack` accept.
 std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
 
-/// Writes replica 0's `weights`, which contain every tensor, to all replicas, and rounds float16 tensors. Collective.
+/// Copies replica 0's `weights`, which contain every tensor, to all replicas and rounds float16 tensors. Collective.
 Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors);
 
 /// Returns the error for a Program that uses a stream which its loop does not serve at that point.
 Status refuse_stream(const std::string& stream);
 
-/// Batches of a host stream, from their arrival until the last step that takes one of their tensors. Pipeline stages
-/// take their tensors of a batch in different cycles: the first is several batches ahead of the last. If the Program
-/// computes a batch in pieces with the same number of rows of each tensor, each piece counts as a micro-batch.
+/// Batches of a host stream, from their arrival until the last step that reads one of their tensors. Pipeline stages
+/// read their tensors of a batch in different cycles: the first stage is several batches ahead of the last. If the
+/// Program computes a batch in pieces with the same number of rows of each tensor, each piece counts as a micro-batch.
 class BatchWindow {
  public:
   /// `source` must outlive this.
@@ -52,7 +52,7 @@ class BatchWindow {
   Status fetch(std::uint64_t count);
 
   /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if the tensors of its batch differ in number or
-  /// size; those of HostStream::next. Requires: some steps have yet to read the batch.
+  /// size; those of HostStream::next. Requires: the batch still has readers.
   Status write(const StreamPart& part);
 
  private:
@@ -62,8 +62,8 @@ class BatchWindow {
   };
 
   HostStream& source_;
-  std::uint64_t pieces_;     ///< Parts that each batch is cut into.
-  std::size_t readers_ = 0;  ///< Steps that take a part of each batch.
+  std::uint64_t pieces_;     ///< Number of pieces into which each batch is cut.
+  std::size_t readers_ = 0;  ///< Steps that read part of each batch.
   std::size_t tensors_ = 0;  ///< Tensors of each batch.
   std::uint64_t first_ = 0;  ///< Index of the oldest batch in the window.
   std::deque<Entry> window_;
@@ -72,7 +72,7 @@ class BatchWindow {
 struct LabelTensor {
   std::string name;        ///< Name in the dataset.
   std::size_t field = 0;   ///< Index among a batch's tensors.
-  bool is_integer = true;  ///< True for i32: labels >= 0 count. False for f32: samples without a NaN count.
+  bool is_integer = true;  ///< True for i32: labels >= 0 count. False for f32: each sample without a NaN counts.
 };
 
 /// Counts, in one replica's batches, the labels over which the loss is a mean (see softmax_cross_entropy, and

@@ -24,7 +24,7 @@ class EvaluationPass {
   EvaluationPass(const Program& program, std::unique_ptr<HostStream> test)
       : test_(std::move(test)), window_(program, JobStream::kTest, *test_) {}
 
-  /// Errors: those of the engine. Collective.
+  /// Runs the three functions. Errors: those of the engine. Collective.
   Status run(Engine& engine);
 
   /// Serves stream "test".
@@ -33,7 +33,7 @@ class EvaluationPass {
   /// Reads stream "evaluation".
   Status read_outcome(std::span<const HostTensor> tensors);
 
-  /// Returns loss, accuracy and items over all replicas; the loop adds the rest. Requires: `run` has returned.
+  /// Returns loss, accuracy and items over all replicas; the loop fills in the rest. Requires: `run` has returned.
   [[nodiscard]] EvaluationReport report() const;
 
  private:

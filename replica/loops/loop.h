@@ -45,7 +45,7 @@ struct LoopPorts {
   Communicator& communicator;
   ProgressSink& progress;
   Reporter* reporter;  ///< Null except on the first replica.
-  /// Needed only on the first replica, if the Program loads weights from the host. Contains all weights that it reads.
+  /// Needed only on the first replica, if the Program loads weights from the host. Contains all weights that it loads.
   const HostWeights& initial_weights;
   /// A loop opens its first stream in its constructor, so that batches arrive while the engine is prepared.
   StreamFactory streams;
@@ -58,7 +58,7 @@ struct LoopPorts {
 /// The work of one replica, and the time that it took.
 struct LoopResult {
   std::uint64_t steps = 0;          ///< Training steps.
-  bool drained = false;             ///< Whether it stopped early on request.
+  bool drained = false;             ///< Whether the replica stopped early on request.
   std::uint64_t resumed_after = 0;  ///< Step of the checkpoint from which it resumed; 0 if none.
   double earlier_seconds = 0;       ///< Wall time from the first step to that checkpoint.
   std::uint64_t skipped_steps = 0;  ///< Steps without effect because a gradient was not finite.
@@ -74,10 +74,10 @@ struct LoopResult {
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty without a tile layout.
   std::string stray_index;                          ///< See Engine::stray_index.
   std::vector<Note> notes;                          ///< Diagnostics of the run, for the user.
-  double first_step_began = 0;                      ///< Seconds of the steady clock.
+  double first_step_began = 0;                      ///< Time of the steady clock, in seconds.
 };
 
-/// Seconds of the steady clock.
+/// Returns the time of the steady clock in seconds.
 double now_seconds();
 
 /// Creates an engine, runs function "load" and sets its clocks to zero. The engine reports to `ports.progress` what it

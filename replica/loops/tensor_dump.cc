@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kNearestNames = 5;
 
-/// Where a function reads and writes one tensor.
+/// The steps in which a function reads and writes one tensor.
 struct Uses {
   bool written = false;
   std::uint32_t last_write = 0;           ///< Step.number of the last write, by an operation or the host.
@@ -196,7 +196,7 @@ void TensorDump::after(const proto::Step& step) {
 }
 
 void TensorDump::broken_off(const proto::Step& step) {
-  // The result of the step may have overwritten an input that died there.
+  // The result of the step may have overwritten an input whose live range ends there.
   const auto is_overwritten = [&](const DumpEntry& entry) {
     const std::vector<std::uint32_t> written = tensors_of(step).writes;
     return std::ranges::none_of(written, [&](auto id) { return id == entry.tensor; }) &&

@@ -26,7 +26,7 @@ struct DumpEntry {
   std::string name;
 };
 
-/// When each value of a step can be read:
+/// The times at which each value of a step can be read:
 ///
 ///   tensors that outlive the step        NAME before the step, NAME.updated after it, if changed
 ///   tensors that replicas exchange       NAME before the exchange, NAME.exchanged after it
@@ -42,8 +42,8 @@ struct DumpPlan {
   std::vector<DumpEntry> at_end;
 };
 
-/// Returns the plans by step, for all requests together. A pure function. Errors: kUsage if a pattern is invalid or
-/// matches nothing in "train" (the message suggests the nearest names), or if the job does not reach a requested step.
+/// Returns the plans for all requests together, keyed by step. Pure. Errors: kUsage if a pattern is invalid or matches
+/// nothing in "train" (the message suggests the nearest names), or if the job does not reach a requested step.
 Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program, const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps);
 

@@ -16,7 +16,7 @@ namespace {
 /// Bytes of weights saved between barriers. This limits how long the other replicas wait for the replica that saves.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
-/// A stream whose batches are a job's parts. A part begins when its batch arrives, so a missing one never blocks
+/// A stream whose batches are a job's parts. A part begins when its batch arrives, so a missing batch never blocks
 /// draining.
 class Parts final : public HostStream {
  public:
@@ -128,7 +128,7 @@ Status TrainingLoop::resume(Engine& engine) {
 }
 
 Status TrainingLoop::train(Engine& engine) {
-  // If the job was longer when the checkpoint was taken, it may not have evaluated at the step that is now its last.
+  // If the job was longer when the checkpoint was taken, it may not have evaluated after the step that is now its last.
   const bool at_end = result_.steps >= options_.total_steps;
   bool due = options_.resume && (options_.resume->evaluation_due() ||
                                  (at_end && result_.last_evaluation.step != result_.steps && evaluation_due(at_end)));
@@ -264,7 +264,7 @@ Status TrainingLoop::check_labels() const {
   return {};
 }
 
-/// Adds a note, once, if the labels of some micro-batches count for more than those of others. Collective.
+/// Adds a note, once, if labels have more weight in some micro-batches than in others. Collective.
 Status TrainingLoop::note_unequal_labels() {
   const std::uint64_t parts =
       options_.micro_batches * ports_.communicator.size() * std::max(program_.compute_batches(), 1U);
@@ -384,7 +384,7 @@ std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
       ports_.streams(stream, 0), [this] { return begin_part(); }, [](const HostBatch& /*batch*/) {});
 }
 
-/// Ends the function under way if the job has to stop; `drained` then says that this is not a failure.
+/// Ends the current function if the job has to stop. In that case, `drained` shows that the error is not a failure.
 Status TrainingLoop::begin_part() {
   if (!ports_.progress.begin_part(ports_.communicator.self())) {
     result_.drained = true;

@@ -42,15 +42,15 @@ struct TrainingOptions {
 
 /// One replica's run of a training job. It loads, trains, evaluates and saves, in lock-step with the other replicas. If
 /// the job is asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch or evaluation
-/// batch, drop the step or evaluation under way, and save the weights of the last step that all completed. That state
-/// is also the last checkpoint, if checkpoints are taken; all others are taken between steps, after any evaluation due
-/// there.
+/// batch, drop the current step or evaluation, and save the weights of the last step that all of them completed. That
+/// state is also the last checkpoint, if checkpoints are taken; all others are taken between steps, after any
+/// evaluation due there.
 class TrainingLoop final : private HostIo {
  public:
   /// `program` and what `ports` refers to must outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports);
 
-  /// Runs the job. Errors: of engine, communicator, host streams; kBug if the Program violates program/host_contract.h.
+  /// Runs the job. Errors: those of engine, communicator and streams; kBug if the Program violates host_contract.h.
   Result<LoopResult> run();
 
  private:
@@ -81,11 +81,11 @@ class TrainingLoop final : private HostIo {
   TrainingOptions options_;
   LoopPorts ports_;
   LabelCounts labels_;                                ///< Labels in this replica's batches.
-  std::vector<StepControl::MeanLabels> mean_labels_;  ///< For the step under way, if the Program asks for them.
+  std::vector<StepControl::MeanLabels> mean_labels_;  ///< For the current step, if the Program asks for them.
   double labels_of_step_ = 0;                         ///< Labels of the first tensor, over all replicas.
   std::unique_ptr<HostStream> train_;
   BatchWindow batches_;                       ///< Batches of `train_`.
-  std::optional<EvaluationPass> evaluation_;  ///< The evaluation under way.
+  std::optional<EvaluationPass> evaluation_;  ///< The current evaluation.
   StepOutcome outcome_;                       ///< Outcome of the last step.
   StatisticsBackup statistics_;               ///< Statistics after the last complete step.
   TrainingState state_;

@@ -8,8 +8,8 @@
 namespace poprun {
 namespace {
 
-/// Whether the tensor keeps its value after the function that wrote it. This is false for remote buffers and shards,
-/// which are stored as the variables that reside there.
+/// Returns whether the tensor keeps its value after the function that wrote it. This is false for remote buffers and
+/// shards, which are stored as the variables that reside there.
 bool is_state(const proto::Tensor& tensor) {
   const bool is_hosts = tensor.role() == proto::ROLE_STREAM || tensor.role() == proto::ROLE_METRIC;
   return (tensor.always_live() || tensor.has_residence()) && !is_hosts && tensor.role() != proto::ROLE_CONSTANT &&
@@ -21,7 +21,7 @@ std::size_t shard_bytes(const Program& program, const proto::Tensor& tensor) {
   if (!tensor.shard_of().empty()) {
     return tensor.bytes();
   }
-  // A remote buffer has the bytes of all its entries.
+  // A remote buffer contains the bytes of all its entries, so its size is not that of a shard.
   const bool goes_on = tensor.has_residence() && tensor.residence().entry() < 0;
   return goes_on ? shard_bytes(program, program.tensors(static_cast<int>(tensor.residence().tensor()))) : 0;
 }

@@ -48,7 +48,7 @@ class TrainingState {
   /// `group` replicas share sharded variables (memory.sharding-group); 0 means all. `program` must outlive this.
   TrainingState(const Program& program, std::size_t self, std::size_t replicas, std::size_t group);
 
-  /// Whether this replica has a part in each checkpoint.
+  /// Returns whether this replica contributes a part to each checkpoint.
   [[nodiscard]] bool has_part() const { return self_ < parts_; }
 
   /// Returns this replica's part of a checkpoint, without `host`. Requires: `has_part`.

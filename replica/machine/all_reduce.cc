@@ -128,7 +128,7 @@ Status verify_await(const Graph& /*graph*/, const Operation& operation) {
   return {};
 }
 
-/// The step takes no time of its own: the timeline computes how much of the reductions is left.
+/// Returns no time for the step itself: the timeline computes how much of the reductions remains.
 DeviceTime time_await(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                       const Operation& /*operation*/) {
   return {};

@@ -33,7 +33,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// The step takes no time of its own: the timeline follows the call.
+/// Returns no time for the step itself: the timeline follows the call.
 DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                 const Operation& /*operation*/) {
   return {};

@@ -51,12 +51,12 @@ class CopyAction final : public Action {
   const Machine& machine_;
 };
 
-/// Returns the entries of an attribute, which is absent if all tensors are copied in full.
+/// Returns the entries listed by an attribute, which is absent if all tensors are copied in full.
 std::vector<std::int64_t> entries_of(const Operation& operation, const std::string& attribute) {
   return operation.attributes.has(attribute) ? operation.attributes.integers(attribute) : std::vector<std::int64_t>{};
 }
 
-/// Returns the type of the part of a tensor that a copy reads or writes. Errors: kUsage if there is no such entry.
+/// Returns the type of the part of a tensor that a copy reads or writes. Errors: kUsage if the entry does not exist.
 Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
   if (tensor.is_remote() != (entry != Copy::kWhole)) {
     return fail(ErrorCode::kUsage, fmt::format("copy of '{}': {}", tensor.name,
@@ -120,7 +120,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Copies between IPUs and copies to or from Streaming Memory take place one after the other.
+/// Models copies between IPUs and copies to or from Streaming Memory, which take place one after the other.
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
   std::vector<LinkTransfer> transfers;
   std::map<std::uint32_t, Bytes> streamed;  // By IPU.

@@ -16,11 +16,11 @@
 #include "replica/machine/host_io.h"
 #include "replica/ports/communicator.h"
 
-/// The operations of a replica besides computing: streams to and from the host, exchanges between replicas,
-/// initialisation of variables. Each file of this folder contains one machine operation, or one and its counterparts,
-/// with all its faces (interface methods). To add one, add a file, its value in operations.h and its message in
-/// proto/program.proto. A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an
-/// operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
+/// The operations of a replica other than computing: streams to and from the host, exchanges between replicas, and
+/// initialisation of variables. Each file of this folder contains one machine operation, possibly with its
+/// counterparts, and all its faces (interface methods). To add one, add a file, its value in operations.h and its
+/// message in proto/program.proto. A machine operation has three forms, all of which its file handles: a value
+/// (`AllReduce`), an operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
 namespace poprun {
 
 /// The system on which one replica's operations run.
@@ -77,7 +77,7 @@ class Machine {
   virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
                       std::span<const std::string> salts) = 0;
 
-  /// Errors: kData for the first tensor that must be finite and is not; `use` says what reads it.
+  /// Checks tensors. Errors: kData for the first one that must be finite but is not; `use` says what reads the tensors.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;
 };
 
@@ -99,7 +99,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// Describes the activity for the heartbeat, such as "all-reduce of 8 tensors". Empty if the action waits for nobody.
+  /// Describes the activity for the heartbeat, such as "all-reduce of 8 tensors". Empty if the action never waits.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 
@@ -120,11 +120,11 @@ struct MachineOperation {
 
   StepTensors (*tensors)(const proto::Step&) = nullptr;
 
-  /// Errors: kBug if the step asks for something impossible.
+  /// Prepares a step to run. Errors: kBug if the step is impossible.
   Result<std::unique_ptr<Action>> (*prepare)(const proto::Step&, Machine&) = nullptr;
 };
 
-/// Returns the tensors that a step itself names, also if it executes an operator. A repeat itself names none.
+/// Returns the tensors that a step itself names, whether or not it executes an operator. A repeat itself names none.
 StepTensors tensors_of(const proto::Step& step);
 
 /// Returns every machine operation, sorted by kind.

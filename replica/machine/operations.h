@@ -55,8 +55,8 @@ struct StreamOut {
 };
 
 /// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all replicas, in place, in one
-/// exchange. With `background=1` it only begins; an AwaitAllReduces must then name the same tensors before any other
-/// operation names them. With `group=4`, it reduces over groups of four consecutive replicas.
+/// exchange. With `background=1`, the operation only begins the exchange; an AwaitAllReduces must then name the same
+/// tensors before any other operation names them. With `group=4`, it reduces over groups of four consecutive replicas.
 struct AllReduce {
   Reduction reduction = Reduction::kSum;
   bool in_background = false;
@@ -122,7 +122,7 @@ struct Restore {
   static bool is(const Operation& operation);
 };
 
-/// Whether an operation writes one entry of a tensor and keeps the other entries.
+/// Returns whether an operation writes one entry of a tensor and keeps the other entries.
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
 
 /// `a.shard, b.shard = shard(a, b)`: takes the replica's shards of full tensors. With `group=4`, here and in the next

@@ -10,8 +10,8 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Operations on shards. A shard is one replica's part of a tensor. It is taken from a tensor that the replica has, or
-/// from the sum of all replicas' tensors, and the shards are put together again.
+/// Operations on shards. A shard is one replica's part of a tensor. The operations take it from the replica's own
+/// tensor or from the sum of all replicas' tensors, and assemble full tensors from shards.
 namespace poprun {
 namespace machine::shard {
 namespace {
@@ -45,7 +45,7 @@ struct ShardPair {
   std::size_t count = 0;  ///< Shards of the tensor.
   std::size_t self = 0;   ///< Index of this replica's shard.
 
-  /// Bytes of all shards, including the padding of the last ones.
+  /// Returns the bytes of all shards, including the padding of the last ones.
   [[nodiscard]] std::size_t filled() const { return shard.bytes.size() * count; }
 };
 
@@ -67,7 +67,7 @@ Result<std::vector<ShardPair>> shard_pairs(const google::protobuf::RepeatedField
   return pairs;
 }
 
-/// Returns the tensors of a step that begins and ends an exchange.
+/// Returns the tensors of a step that both begins and ends an exchange.
 StepTensors exchanged(std::vector<std::uint32_t> reads, std::vector<std::uint32_t> writes) {
   return {.reads = reads, .writes = writes, .begins_exchange = std::move(reads), .ends_exchange = std::move(writes)};
 }

@@ -88,7 +88,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Device time of a copy within the tiles, or to or from Streaming Memory.
+/// Returns the device time of a copy within the tiles, or to or from Streaming Memory.
 template <typename Kind>
 DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   const Bytes bytes = graph.tensor(tensor_of<Kind>(operation)).type.bytes();

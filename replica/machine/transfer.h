@@ -11,7 +11,7 @@
 namespace poprun {
 
 struct OffChipTransfer {
-  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< IN_ORDER if I/O tiles do not make it.
+  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< IN_ORDER if I/O tiles cannot make the transfer.
   std::map<std::uint32_t, Bytes> bytes = {};             ///< By IPU.
 
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }

@@ -34,7 +34,7 @@ struct Buffer {
   static Buffer of(std::span<float> floats) { return {ElementType::kF32, std::as_writable_bytes(floats)}; }
 };
 
-/// How R replicas are split into groups, like PopART's CommGroup. Each replica is in exactly one group.
+/// A division of R replicas into groups, like PopART's CommGroup. Each replica is in exactly one group.
 struct Group {
   enum class Kind : std::uint8_t {
     kAll,          ///< {0, 1, .. R - 1}
@@ -53,7 +53,7 @@ struct Group {
 };
 
 /// Communication with the other replicas. `collectives/` implements it over threads and over MPI; the engine and its
-/// tests know only this interface. Every call is collective: all replicas make the same calls in the same order, with
+/// tests use only this interface. Every call is collective: all replicas make the same calls in the same order, with
 /// the same sizes and names. Names identify the call in messages and distinguish calls of the same size. Calls block
 /// without spinning, at most until the deadline set at creation. A communicator belongs to one replica and one thread.
 ///
@@ -113,7 +113,7 @@ class Communicator {
   /// Replaces `data` with the data of `root` on every replica.
   virtual Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name = {}) = 0;
 
-  /// Returns once every replica has called it.
+  /// Returns when every replica has called it.
   virtual Status barrier() = 0;
 
   /// Creates a communicator over this replica's group, with the same contract. It is a separate channel that shares

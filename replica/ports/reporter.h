@@ -32,7 +32,7 @@ struct EvaluationReport {
   double device_seconds = 0;
 };
 
-/// Destination of the job's results, which replica 0 alone reports, in order. It belongs to one thread and may buffer.
+/// Destination of the job's results, which only replica 0 reports, in order. It belongs to one thread and may buffer.
 class Reporter {
  public:
   Reporter() = default;
@@ -46,7 +46,7 @@ class Reporter {
   /// Reports one line about the job for people.
   virtual void note(const proto::Note& note) = 0;
 
-  /// Reports a trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors come in name order.
+  /// Reports a trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors are sorted by name.
   virtual void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
                        std::span<const std::byte> data) = 0;
 
@@ -71,11 +71,11 @@ class ProgressSink {
   /// Records wall seconds spent in operators, summed over all of the replica's `steps` training steps.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// Makes the next `parts` parts a unit: they are exchanged only after the last of them, and a job that stops earlier
+  /// Makes the next `parts` parts a unit: replicas exchange only after the last of them, and a job that stops earlier
   /// drops them all.
   virtual void begin_parts(ReplicaId replica, std::uint64_t parts) = 0;
 
-  /// Called before each part of a job (a micro-batch, or a batch of an evaluation), once its data is available. Parts
+  /// Called before each part of a job (a micro-batch, or a batch of an evaluation), when its data is available. Parts
   /// come in the same order on all replicas. Returns false if a job that was asked to drain stops here; all replicas
   /// then stop before the same exchange. The call blocks only after that request, until the launcher has heard from all
   /// replicas.

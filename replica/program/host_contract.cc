@@ -14,7 +14,7 @@ NamedBytes field(std::string_view name, T& value) {
   return {name, std::as_writable_bytes(std::span(&value, 1))};
 }
 
-/// Copies between each field and the tensor with its index.
+/// Copies between each field and the tensor with the same index.
 template <typename Copy>
 Status copy_in_order(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors,
                      Copy copy) {

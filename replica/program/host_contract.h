@@ -45,7 +45,7 @@ struct NamedBytes {
   std::span<std::byte> bytes;
 };
 
-/// Whether a dataset's tensor of this name contains labels. (hostio/streams pads such a tensor with "no label".)
+/// Returns whether a dataset's tensor of this name contains labels, which hostio/streams pads with "no label".
 bool is_labels(std::string_view name);
 
 /// Values that the host sends before a training step. Each field is a tensor f32[].
@@ -55,8 +55,8 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, from 1; steps without effect do not count. It is exact up to 2^24, which is enough because
-  /// bias corrections converge sooner.
+  /// Number of the update, from 1; steps without effect do not count. The value is exact up to 2^24, which is enough
+  /// because bias corrections converge sooner.
   float update = 0;
   std::optional<float> loss_scale = {};  ///< Set if the host adjusts it during training.
 

@@ -35,17 +35,17 @@ class IoLane {
   /// Returns the time at which the outgoing buffer becomes empty, which is the end of the last outgoing transfer.
   [[nodiscard]] Cycles out_end() const { return out_end_; }
 
-  /// Records that the tiles have given data for an outgoing transfer of `length` > 0. Requires: now >= out_end().
+  /// Records that the tiles have delivered data for an outgoing transfer of `length` > 0. Requires: now >= out_end().
   void give(Cycles now, Cycles length, const Entries& stores);
 
-  /// Whether all times that changed since `before` are later by `advance`. If so, identical rounds move them alike.
+  /// Returns whether each time is unchanged since `before` or later by `advance`. If so, identical rounds repeat this.
   [[nodiscard]] bool moved_by(const IoLane& before, Cycles advance) const;
 
   /// Adds `by` to the times that changed since `before`.
   void move(const IoLane& before, Cycles by);
 
  private:
-  Cycles in_ready_;                  ///< When the next incoming transfer can begin.
+  Cycles in_ready_;                  ///< Earliest time of the next incoming transfer.
   std::optional<Cycles> first_out_;  ///< Beginning of the first outgoing transfer since data was taken.
   Entries stored_;                   ///< The entries stored since data was taken.
   Cycles out_end_;
@@ -58,7 +58,7 @@ struct HostTraffic {
   Bytes from_device;
 };
 
-/// Cost: linear in the steps; the steps of a called function count once per call.
+/// Returns this traffic. Cost: linear in the steps; the steps of a called function count once per call.
 HostTraffic host_traffic(const Program& program, const proto::Function& function);
 
 }  // namespace poprun

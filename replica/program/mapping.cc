@@ -7,7 +7,7 @@
 namespace poprun {
 namespace {
 
-/// One part of every dimension.
+/// A box of the grid: one part of every dimension.
 struct Box {
   std::vector<std::int64_t> begin;
   std::vector<std::int64_t> size;
@@ -15,7 +15,7 @@ struct Box {
   std::int64_t tile = 0;  ///< Not counting `first` and shares.
 };
 
-/// Calls call(box) for all boxes, the innermost dimension fastest.
+/// Calls call(box) for all boxes; the innermost dimension varies fastest.
 template <typename Call>
 void visit_boxes(const Mapping& mapping, Call call) {
   const std::size_t rank = mapping.axes.size();

@@ -21,10 +21,10 @@ struct GridAxis {
   friend bool operator==(const GridAxis&, const GridAxis&) = default;
 };
 
-/// Tiles that hold one part together, because all of them use it.
+/// Tiles that hold one part together because all of them use it.
 struct Share {
   std::int64_t tiles = 1;
-  std::int64_t stride = 1;  ///< From one of them to the next.
+  std::int64_t stride = 1;  ///< Distance from one of these tiles to the next.
 
   friend bool operator==(const Share&, const Share&) = default;
 };

@@ -41,7 +41,7 @@ Bytes bytes_touched(const proto::IpuMemory& memory);
 /// Returns the memory that the IPU would need for its fullest tile to fit, if all tiles grew equally.
 Bytes needed(const proto::IpuMemory& memory);
 
-/// Whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
+/// Returns whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
 bool fits(const proto::IpuMemory& memory);
 
 /// Returns `memory` without the location of every byte, which takes up the most space in it.
@@ -50,7 +50,7 @@ proto::IpuMemory without_layout(proto::IpuMemory memory);
 /// Returns the memory of the IPU that needs the most.
 const proto::IpuMemory& fullest(const Program& program);
 
-/// Whether two tensors have a byte in common, at the same time or at different ones.
+/// Returns whether two tensors have a byte in common, at the same time or at different times.
 bool share_bytes(const proto::Tensor& a, const proto::Tensor& b);
 
 proto::Note to_proto(const Note& note);

@@ -56,7 +56,7 @@ bool calls_part(const Program& program, const proto::Step& step) {
                              [&](const proto::Step& inner) { return calls_part(program, inner); });
 }
 
-/// Calls visit(step) for a step, or for those of the function that it calls.
+/// Calls visit(step) for a step or, if the step is a call, for the steps of the called function.
 template <typename Visit>
 void for_each_step(const Program& program, const proto::Step& step, const Visit& visit) {
   if (!step.has_call()) {

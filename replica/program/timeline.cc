@@ -18,7 +18,7 @@ constexpr Cycles cycles(std::uint64_t count) {
   return Cycles{static_cast<std::int64_t>(count)};
 }
 
-/// Whether steps call parts on several IPUs, all for the same micro-batch.
+/// Returns whether steps call parts on several IPUs, all for the same micro-batch.
 bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
   std::optional<std::uint32_t> micro_batch;
   std::set<std::uint32_t> ipus;
@@ -38,12 +38,12 @@ bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
 
 struct Clock {
   Cycles tiles;
-  Cycles links;  ///< When the links finish what was begun.
+  Cycles links;  ///< Time at which the links finish the exchanges begun so far.
   IoLane io;
   proto::Cost busy;
-  bool took_part = false;  ///< In the round that is being walked.
+  bool took_part = false;  ///< Whether the IPU took part in the current round.
 
-  /// Returns when the links can begin the next exchange.
+  /// Returns the time at which the links can begin the next exchange.
   [[nodiscard]] Cycles links_ready() const { return std::max(tiles, links); }
 };
 
@@ -90,8 +90,8 @@ class Walk {
     entry_ -= call.entry();
   }
 
-  /// A round depends only on the distances between the clocks. So after a round that moved the clocks of all its IPUs
-  /// by the same time, all later rounds do the same.
+  /// Walks a repeat. A round depends only on the distances between the clocks. If one moves the clocks of all its IPUs
+  /// by the same time, all later ones do, too.
   void repeat(const proto::Repeat& repeat) {
     const std::uint64_t first = micro_batch_;
     const Round one{repeat.steps(), call_parts_of_one_micro_batch(program_, repeat.steps())};
@@ -108,7 +108,7 @@ class Walk {
 
   struct Round {
     const Steps& steps;
-    bool alone;  ///< Does not overlap with others.
+    bool alone;  ///< Whether the round does not overlap with others.
   };
 
   void run(const Round& round) {
@@ -122,7 +122,7 @@ class Walk {
     steps(round.steps);
   }
 
-  /// Returns by how much the round moved the clocks of its IPUs, if that is the same for all.
+  /// Walks one round. Returns the time by which it moved the clocks of its IPUs, if that is the same for all.
   std::optional<Cycles> one_round(const Round& round) {
     const std::vector<Clock> before = clocks_;
     for (Clock& clock : clocks_) {
@@ -201,7 +201,7 @@ class Walk {
     add_cost(clock.busy, spent, count_);
   }
 
-  /// Models what the I/O tiles do before the other tiles exchange data with them: they load it, or empty a buffer.
+  /// Models what the I/O tiles do before the other tiles exchange data with them: they load the data or empty a buffer.
   proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
     const Cycles length = io_cycles(step);
@@ -275,7 +275,7 @@ class Walk {
   const proto::Function* function_ = nullptr;
   std::uint64_t micro_batch_ = 0;
   std::uint32_t entry_ = 0;  ///< Offset of the entries that the function names.
-  std::uint32_t count_ = 1;  ///< Number of rounds that are being walked as one.
+  std::uint32_t count_ = 1;  ///< Number of rounds walked as one.
   Cycles distance_;          ///< Length of each of these rounds.
 };
 

@@ -17,10 +17,10 @@
 ///   with    tiles  | compute                  | wait | exchange | compute ..
 ///   I/O tiles  I/O       | host or Streaming Memory ..  |
 ///
-/// Each IPU has a clock of its own. A step runs on the IPUs that hold its tensors. Its parts follow one another on the
-/// tiles of these IPUs, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from
-/// one to another, begins when the last of them is ready. Only two things overlap with steps: exchanges begun in the
-/// background, on the links, and transfers by I/O tiles, on a lane of their own (lanes.h). Rounds of a repeat that call
+/// Each IPU has its own clock. A step runs on the IPUs that hold its tensors. Its parts follow one another on the tiles
+/// of these IPUs, in the order of the IPU's bulk-synchronous model. A step on several IPUs, such as a copy from one to
+/// another, begins when the last of them is ready. Only two things overlap with steps: exchanges begun in the
+/// background, on the links, and transfers by I/O tiles, on a separate lane (lanes.h). Rounds of a repeat that call
 /// parts of several IPUs for one micro-batch only, as in schedule `sequential`, do not overlap: each begins when the
 /// last IPU has finished the previous one. Rounds of a phase run on one IPU, while the other IPUs work in parallel.
 namespace poprun {
@@ -48,7 +48,7 @@ using StretchVisitor = std::function<void(const Stretch&)>;
 
 /// The device time of one call of a function.
 struct CallTime {
-  Cycles length;                  ///< Until the last IPU has finished, with its I/O tiles.
+  Cycles length;                  ///< Until the last IPU, including its I/O tiles, has finished.
   std::vector<proto::Cost> busy;  ///< By IPU: all its work, without waiting for other IPUs.
 
   [[nodiscard]] Cycles busy_cycles(std::size_t ipu) const;

@@ -30,12 +30,12 @@ struct Part {
 struct Kind {
   std::string_view name;
   Bytes bytes;
-  std::vector<Part> parts = {};  ///< Tensors, largest first.
+  std::vector<Part> parts = {};  ///< Sorted by size, largest first.
 };
 
 constexpr std::string_view kGaps = "gaps";
 
-/// Returns the kinds in `held`, except for gaps. The largest come first; equally large ones are in the order of `held`.
+/// Returns the kinds in `held`, except for gaps. The largest come first; equal sizes stay in the order of `held`.
 std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory, const std::vector<HeldBytes>& held,
                            bool always_live) {
   std::vector<Kind> kinds;
@@ -111,7 +111,7 @@ class Table {
   std::string text_;
 };
 
-/// Returns the line that says what a tile mostly holds.
+/// Returns the line that states what uses most of a tile's memory.
 std::string mostly_text(const Table& table, const std::vector<Kind>& always, const std::vector<Kind>& not_always) {
   const Kind* most = nullptr;
   const Kind* second = nullptr;
@@ -135,7 +135,7 @@ std::string mostly_text(const Table& table, const std::vector<Kind>& always, con
   return text + '\n';
 }
 
-/// Returns the line that says whether the IPU's memory would suffice if its tiles were equally full.
+/// Returns the line that states whether the IPU's memory would suffice if its tiles were equally full.
 std::string whole_text(const proto::IpuMemory& memory, int ipu) {
   return fmt::format("IPU {} as a whole: {} peak of {}: {} if spread evenly\n", ipu, mebibytes_text(memory.peak()),
                      mebibytes_text(memory.capacity()),
@@ -218,7 +218,7 @@ Status check_streaming_memory(const Program& program) {
       "IPUs\n{}",
       program.model(), grouped(fullest->streaming_peak()), ipu, grouped(static_cast<std::uint64_t>(over(*fullest))),
       grouped(fullest->streaming_capacity()), remote_table(program, ipu));
-  message.pop_back();  // Removes the end of the last line.
+  message.pop_back();  // Remove the end of the last line.
   return fail(ErrorCode::kOutOfMemory, std::move(message),
               {.shortage = Shortage{.needed = to_bytes(fullest->streaming_peak()),
                                     .had = to_bytes(fullest->streaming_capacity())}});
@@ -253,7 +253,7 @@ Status check_fits(const Program& program, const std::function<MemoryAdvice()>& a
       grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()), place_text(program, step),
       advised.sentence.empty() ? "" : "; ", advised.sentence, tile_table(program, ipu, step), advised.table,
       ipus_table(program));
-  message.pop_back();  // Removes the end of the last line.
+  message.pop_back();  // Remove the end of the last line.
   return fail(ErrorCode::kOutOfMemory, std::move(message), {.shortage = shortage});
 }
 

@@ -32,7 +32,7 @@ class StepIndex {
   }
 
   [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(steps_.size()); }
-  /// Returns a step; its fields are null if the Program has no step with that number.
+  /// Returns a step. Its fields are null if the Program has no step with that number.
   [[nodiscard]] PlacedStep at(std::uint32_t number) const {
     return number < steps_.size() ? steps_[number] : PlacedStep{};
   }
@@ -92,7 +92,7 @@ class Categories {
 /// Returns the steps at which the highest peaks of the curve begin.
 std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   std::vector<std::uint32_t> peaks;
-  std::uint32_t begin = 0;  // The first of the consecutive steps that have as many live bytes as this one.
+  std::uint32_t begin = 0;  // The first of the consecutive steps with as many live bytes as this one.
   for (std::uint32_t step = 0; step < curve.size(); ++step) {
     begin = curve[step] == curve[begin] ? begin : step;
     const bool rose = begin == 0 || curve[begin - 1] < curve[begin];

@@ -23,7 +23,7 @@ struct ReportOptions {
 };
 
 /// Reports the memory and time of a Program, for people and tools: see proto/report.proto. Leaves out IPUs whose tiles
-/// have no layout, and their variables. `device` is the Program's. Requires: the device has the tiles in `options`.
+/// have no layout, and their variables. Requires: `device` is the Program's and has the tiles in `options`.
 /// Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});
 

@@ -11,8 +11,8 @@
 
 /// The contents of an IPU's tiles over time. Everything here reads the `layout` of an IpuMemory. A claim (an allocation
 /// with its live range) is always live if it lives at all steps, from 0 to the last step of any claim. Bytes that a
-/// plan leaves unused between claims (a tile's peak minus its live bytes) belong to no claim. Room that placement needs
-/// is a claim of category "gaps".
+/// plan leaves unused between claims (a tile's peak minus its live bytes) belong to no claim. Bytes lost to placement
+/// constraints are a claim of category "gaps".
 namespace poprun {
 
 /// Converts a count in a message to the type with which the compiler counts.
@@ -54,7 +54,7 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// Returns the class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
-/// Returns the tensor that names a claim: the (first) largest one that shares its bytes. Null if none shares them.
+/// Returns the tensor that names a claim: the (first) largest one that shares bytes with it, or null if there is none.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main tensor or of
@@ -70,7 +70,7 @@ struct PlacedStep {
   const proto::Step* step = nullptr;
 };
 
-/// Returns the step with the given number; nothing if the Program has none. Cost: linear in the steps.
+/// Returns the step with the given number, or nothing if the Program has no such step. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
 /// Describes a step: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'", "Call(target: forward.0)" or

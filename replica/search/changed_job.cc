@@ -74,8 +74,8 @@ std::string text_of(const proto::ProductSetting& setting) {
                      setting.permille() / 1000.0);
 }
 
-/// Returns the job's proportions, with those of overfull IPUs moved by `steps` positions of the grid, or nothing if
-/// none changes. Settings for operators are left alone, as are those for stages unless all IPUs are overfull.
+/// Returns the job's proportions, with those of overfull IPUs moved by `steps` positions of the grid, or nothing if no
+/// proportion changes. Settings for operators are left alone, as are those for stages unless all IPUs are overfull.
 std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettingRows settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();
@@ -161,7 +161,7 @@ std::optional<std::vector<std::string>> ChangedJob::command(std::vector<std::str
     if (change == kNoMapping) {
       return std::nullopt;
     }
-    if (change == kNoSplit) {  // Layers per IPU on the command line replace only a split that the file contains.
+    if (change == kNoSplit) {  // On the command line, layers per IPU do not override --pipeline.split.
       erase_option("--pipeline.split", words);
       continue;
     }

@@ -10,7 +10,7 @@
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 
-/// Changes to a job that may reduce its need for memory. Changes to stages and proportions take more than an option.
+/// Changes to a job that may reduce its need for memory. Changes to stages and proportions set several options.
 namespace poprun {
 
 using ProductSettingRows = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
@@ -27,18 +27,18 @@ struct ChangedJob {
   std::uint64_t tile_bytes = 0;           ///< Bytes of memory on a tile.
   std::vector<std::uint64_t> tiles = {};  ///< Bytes that the fullest tile of each IPU needs.
   std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
-  bool head_joins_embeddings = false;     ///< Whether it does so in the stages that a remedy arranges.
+  bool head_joins_embeddings = false;     ///< Whether stages arranged by a remedy put these together.
 
   /// Returns the changes as "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
 
-  /// Returns `words`, a shell-quoted command line, with the options added, or nothing if it cannot express one of them.
+  /// Returns `words`, a shell-quoted command line, with the changes as options, or nothing if a change has no option.
   [[nodiscard]] std::optional<std::vector<std::string>> command(std::vector<std::string> words) const;
 
-  /// Whether the fullest tile needs more than twice its memory, so that hardly anything but more memory helps.
+  /// Returns whether the fullest tile needs over twice its memory. If so, little except more memory helps.
   [[nodiscard]] bool lacks_much() const;
 
-  /// Whether the remedies together give a valid job: phases use all IPUs of a replica and have no device mapping.
+  /// Returns whether the remedies form a valid job: phases use all IPUs of a replica and have no device mapping.
   [[nodiscard]] bool is_consistent() const;
 };
 
@@ -52,7 +52,7 @@ struct Remedy {
   /// Whether each setting needs less memory than the previous one, so that a binary search finds the mildest that fits.
   bool by_halves = false;
 
-  /// The kinds of contents (see tile_contents.h) that then need less memory. Empty: all of them.
+  /// The kinds of contents (see tile_contents.h) that need less memory with this remedy. Empty: all kinds.
   std::vector<std::string_view> relieves = {};
 
   /// Whether the remedy adds memory for everything in the job, not only for what is large now.
@@ -62,7 +62,7 @@ struct Remedy {
   bool is_last_resort = false;
 };
 
-/// Whether the job says which layers are on which IPU.
+/// Returns whether the job says which layers are on which IPU.
 bool names_stages(const ChangedJob& job);
 
 /// Replaces the stages named in the job, which fit only one number of IPUs, or the stages of an earlier arrangement.

@@ -22,9 +22,9 @@
 namespace poprun {
 namespace {
 
-constexpr double kEachCosts = 1.1;           // Each further remedy weighs as much as 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;  // Combinations that are compiled because of what their parts do alone.
-constexpr std::uint64_t kWorthwhilePercent = 98;  // With a part alone, the job must need less than this of its memory.
+constexpr double kEachCosts = 1.1;                // Each further remedy weighs as much as 10 % device time.
+constexpr std::size_t kCombinationsMax = 6;       // Most combinations compiled for what their parts do alone.
+constexpr std::uint64_t kWorthwhilePercent = 98;  // A part alone must reduce the job's memory below this.
 
 /// Returns the mildest setting of `remedy` with which the job and `others` fit.
 std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t remedy) {
@@ -43,7 +43,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
   }
   std::size_t last = settings - 1;
   while (last > 0 && !trials.of(with(last))) {
-    --last;  // The model cannot be cut into so many phases.
+    --last;  // The model cannot be cut into that many phases.
   }
   if (!trials.fits(with(last))) {
     return std::nullopt;
@@ -211,7 +211,7 @@ class Occupants {
 
 /// Returns all remedies except last resorts in the order of trial, since the budget may not suffice for all. First come
 /// those that reduce the largest occupants of the fullest tile, the cheapest first. If the job needs more than twice
-/// the memory that there is, those that add memory come first instead.
+/// the available memory, those that add memory come first instead.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -227,7 +227,7 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
 }
 
 /// Returns each remedy alone, in the mildest setting that fits or, if none fits, in the setting that needs the least
-/// memory. Leaves out remedies with which the job needs no less memory.
+/// memory. Leaves out remedies that do not reduce the job's memory.
 std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   std::vector<Remedies> found;
   for (const std::size_t r : in_turn(trials, occupants)) {
@@ -274,7 +274,7 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
-/// Returns the advice for the case that `best` fits, and that `others` further remedies fit as well.
+/// Returns the advice if `best` fits and `others` more remedies fit as well.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
   return fmt::format("it fits with {}{} ({} device time per sample){}{}", trial.options,
@@ -283,7 +283,7 @@ std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
                      trials.has_left_out() ? "; not every remedy was tried" : "");
 }
 
-/// Returns the advice for the case that nothing fits.
+/// Returns the advice if nothing fits.
 std::string regret(Trials& trials) {
   std::string text = "nothing that was tried makes it fit";
   const std::optional<Remedies> closest = nearest(trials);
@@ -295,7 +295,7 @@ std::string regret(Trials& trials) {
   return text;
 }
 
-/// Returns the remedies as a command line; empty if it cannot express them.
+/// Returns the remedies as a command line, or an empty string if they cannot be expressed as one.
 std::string command_of(const Trials& trials, const Remedies& remedies, const std::vector<std::string>& command) {
   ChangedJob job = trials.job_with(remedies);
   const std::optional<std::vector<std::string>> words = job.command(command);

@@ -35,7 +35,7 @@ bool accumulates(const proto::RunConfig& config) {
                                  compute_batch_size(config) < config.data().micro_batch_size());
 }
 
-/// Tokens in one sample; 0 if the data has no tokens.
+/// Returns the number of tokens in one sample, or 0 if the data has no tokens.
 std::uint32_t sequence_length(const proto::Dataset& dataset) {
   for (const proto::StreamTensor& tensor : dataset.tensors()) {
     if (tensor.name() == "tokens" && tensor.sample_shape_size() == 1) {
@@ -80,7 +80,7 @@ void move_state_off_chip(ChangedJob& job) {
   move_off_chip("memory.optimizer-state", *job.config.mutable_memory()->mutable_optimizer_state(), job);
 }
 
-/// Moves everything off the chip that the job uses in every micro-batch, unless it is there already.
+/// Moves everything that the job uses in every micro-batch off the chip, unless it is there already.
 void move_the_rest_off_chip(ChangedJob& job) {
   proto::MemoryConfig& memory = *job.config.mutable_memory();
   move_off_chip("memory.weights", *memory.mutable_weights(), job);
@@ -93,7 +93,7 @@ void move_the_rest_off_chip(ChangedJob& job) {
   }
 }
 
-/// Whether tensors stay on the chip. kAuto does not count: it moves tensors off the chip if necessary.
+/// Returns whether tensors stay on the chip. kAuto does not count: it moves tensors off the chip if necessary.
 bool is_on_chip(const std::string& storage) {
   return choice_of<Storage>(storage) == Storage::kOnChip;
 }
@@ -206,7 +206,7 @@ Remedy moved_layers(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses phases: one or two IPUs work on one part of the model after another, while the other parts are off the chip.
+/// Uses phases: one or two IPUs work on the parts of the model in turn, while the other parts are off the chip.
 Remedy phases(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .by_halves = true};
   const std::uint32_t ipus = std::max(1U, config.topology().ipus_per_replica());
@@ -252,8 +252,8 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Uses more IPUs; their number is a power of two, as in Pods. A large shortage needs many IPUs;
-/// having many also makes a job compile faster.
+/// Uses more IPUs; their number is a power of two, as in Pods. A large shortage needs many IPUs, and a job on many IPUs
+/// also compiles faster.
 Remedy more_ipus(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
   const proto::RunConfig& config = job.config;
@@ -277,7 +277,7 @@ Remedy more_ipus(const ChangedJob& job) {
   return remedy;
 }
 
-/// Computes the embedding and the projection tied to it in more slices.
+/// Computes the embedding, and the projection tied to it, in more slices.
 Remedy sliced_embedding(const ChangedJob& job) {
   Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"temporaries", "gradients", "activations"}};
   const std::int64_t now = std::max<std::int64_t>(1, job.config.model().embedding_serialisation_factor());

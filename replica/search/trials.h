@@ -34,7 +34,7 @@ class Trials {
   Trials(const Program& program, ChangedJob job, std::vector<Remedy> table, std::shared_ptr<onnx_import::JobModel> onnx,
          std::function<void()> before_compilation);
 
-  /// Returns the trial; nothing if the job cannot be changed like this, the budget is spent, or there are no remedies.
+  /// Returns the trial, or nothing if these changes are impossible, the budget is spent, or there are no remedies.
   const std::optional<Trial>& of(const Remedies& remedies);
 
   bool fits(const Remedies& remedies) {
@@ -52,7 +52,7 @@ class Trials {
   void reserve() { reserved_ = most_ / kPartTogether; }
   void release() { reserved_ = 0; }
 
-  /// Returns the accepted trial with the least `key`; nothing if there is none.
+  /// Returns the accepted trial with the smallest `key`, or nothing if no trial is accepted.
   template <typename Key, typename Accept>
   [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
     const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;
@@ -86,7 +86,7 @@ class Trials {
   [[nodiscard]] ChangedJob job_with(const Remedies& remedies) const;
 
  private:
-  static constexpr std::size_t kPartTogether = 3;  // One third of the budget is kept for combinations.
+  static constexpr std::size_t kPartTogether = 3;  // Combinations are allotted one third of the budget.
 
   [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies);
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kTokenCharactersMin = 16;
 constexpr int kRounds = 10'000;
-// Together with a key, these fit in the 128 KiB that Linux allows an environment variable (execve(2)).
+// The certificates and a key together fit in the 128 KiB that Linux allows an environment variable (execve(2)).
 constexpr std::size_t kAuthorityBytesMax = 100 * 1024;
 constexpr std::size_t kChainBytesMax = 16 * 1024;
 constexpr const char* kJobName = "job.poprun-emu";
@@ -64,7 +64,7 @@ std::string pem_of(EVP_PKEY* key) {
   return text_of(bio.get());
 }
 
-/// Returns a uniform number in [1, order): 16 bytes beyond the order's size make bias negligible (FIPS 186-4, B.4.1).
+/// Returns a uniform number in [1, order). Using 16 bytes too many makes the bias negligible (FIPS 186-4, B.4.1).
 Number private_number(std::string_view token, const BIGNUM* order) {
   constexpr std::string_view kSalt = "poprun-emu: key of a job, P-256, version 1";
   std::array<unsigned char, 48> bytes{};
@@ -115,7 +115,7 @@ void add_extension(X509* certificate, int kind, const char* value) {
 }
 
 /// Returns a certificate signed by the job's authority, for the authority itself or for the job's processes, which
-/// share its key. Its dates hold for any host clock, because tokens end with their job.
+/// share its key. It is valid on any date, so host clocks do not matter; a token ends with its job anyway.
 Certificate certificate_of(EVP_PKEY* key, bool authority) {
   Certificate made(X509_new());
   X509* const certificate = made.get();
@@ -182,7 +182,7 @@ Result<Key> read_key(const char* option, const std::string& path) {
   return key;
 }
 
-/// Checks that a user's certificates fit in the line that replicas receive.
+/// Checks that a user's certificates fit in the line that passes them to replicas.
 Status check_fits(const char* option, const std::string& path, const std::string& pem, std::size_t bytes_max) {
   if (pem.size() <= bytes_max) {
     return {};
@@ -201,7 +201,7 @@ std::string joined_pem(const std::vector<Certificate>& certificates) {
   return text;
 }
 
-/// Returns the first name in `certificate`, or an empty string if it has none.
+/// Returns the first DNS name in `certificate`, or an empty string if it contains none.
 std::string name_of(X509* certificate) {
   const Owned<GENERAL_NAMES, GENERAL_NAMES_free> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -218,7 +218,7 @@ std::string name_of(X509* certificate) {
   return names == nullptr && size > 0 ? common.data() : "";
 }
 
-/// Returns why the authorities do not vouch for the first certificate for server and client use, or "" if they do.
+/// Returns why the authorities do not vouch for the first certificate as server and client, or "" if they do.
 std::string doubt(const std::vector<Certificate>& chain, const std::vector<Certificate>& authorities) {
   const Owned<X509_STORE, X509_STORE_free> store(X509_STORE_new());
   for (const Certificate& authority : authorities) {
@@ -308,7 +308,7 @@ std::optional<std::string> warning_about_key(const std::string& path) {
   return fmt::format("--tls-key {} can be read by users other than its owner; run chmod 600 {}", path, path);
 }
 
-// Lines of PEM are joined by '|' and the four parts by ';', which occur in none of them.
+// Lines of PEM are joined by '|' and the four parts by ';'. Neither character occurs in a part.
 std::string to_line(const TlsIdentity& identity) {
   std::string line =
       fmt::format("{};{};{};{}", identity.certificate, identity.key, identity.authorities, identity.peer_name);

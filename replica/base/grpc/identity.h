@@ -20,7 +20,7 @@ struct TlsIdentity {
   friend bool operator==(const TlsIdentity&, const TlsIdentity&) = default;
 };
 
-/// Files of a user who provides the certificates.
+/// Files in which a user provides the certificates.
 struct TlsFiles {
   std::string certificate;  ///< --tls-cert: PEM, the leaf certificate first.
   std::string key;          ///< --tls-key: PEM, without a password.
@@ -47,7 +47,7 @@ TlsIdentity identity_of_token(std::string_view token);
 /// the token is shorter than 16 characters; the message says how to make a better one.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
-/// Reads the identity from these files. All servers must present this certificate, or another with the same name.
+/// Reads the identity from these files. All servers must present this certificate, or one with the same name.
 ///
 /// Errors
 ///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate; the authorities do

@@ -67,7 +67,7 @@ class OneRun final : public HostIo {
   std::map<std::string, Constant> inputs_;
 };
 
-/// Gives variables the model's initial values. Single values are constants; the others come from the host.
+/// Initialises variables with the model's values. Single numbers become constants; the host writes the others.
 void load_weights(Graph& graph, const Weights& weights) {
   auto& operations = graph.at(graph.load()).operations;
   std::vector<TensorId> written;
@@ -96,7 +96,7 @@ Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
 }
 
-/// Builds the functions "load" and "run". In "run", the model is between its streams.
+/// Builds the functions "load" and "run". In "run", the model's operations are between the streams.
 Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inputs, Imported& imported) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"run", {{1, {}}}}};

@@ -13,8 +13,8 @@ namespace poprun {
 
 /// Runs a model once through the ordinary compiler and engine, on one replica of a `device`, and returns its outputs in
 /// order: reals as floats, integers as int64, bools as floats 0 and 1. `inputs` go to OnnxModel::inputs in order.
-/// Errors: those of importer, compiler and engine; kUsage for input types that no device tensor has; kData for a wrong
-/// number of inputs.
+/// Errors: those of importer, compiler and engine; kUsage for input types that no device tensor can have; kData for a
+/// wrong number of inputs.
 Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel& model,
                                                     const std::vector<onnx_import::Constant>& inputs,
                                                     const std::string& device);
@@ -26,7 +26,7 @@ Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel
 ///
 /// Prints one line per case (`pass`, `FAIL` with the largest deviation, or `unsupported` with the operator or feature),
 /// and then a total. Outputs may deviate by 1e-3 of their size plus 1e-7 (1e-5 for networks), as in ONNX's own test
-/// runner; integers and bools must be identical. Errors: kData if there is no case; kBug if some failed.
+/// runner; integers and bools must be identical. Errors: kData if there is no case; kBug if any case failed.
 Status check_onnx(const std::string& directory, const std::function<void(std::string_view)>& print);
 
 }  // namespace poprun
