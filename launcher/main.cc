@@ -26,7 +26,7 @@
 #include "replica/base/host_limits.h"
 #include "replica/base/text.h"
 
-/// Main program of the command poprun-emu. Exit codes: replica/base/error.h.
+/// Main program of the `poprun-emu` command. Its exit codes are listed in replica/base/error.h.
 namespace poprun::launcher {
 namespace {
 
@@ -35,13 +35,13 @@ std::size_t local_instances(const Placement& placement) {
       std::ranges::count_if(placement.instance_host, [&](std::uint32_t host) { return placement.is_local[host]; }));
 }
 
-/// Raises the limit on open files, which is low by default in shells. Without enough files, mpirun hangs.
+/// Raises the limit on open files, which is low by default. If mpirun runs out of file descriptors, it hangs.
 ///
 /// Errors
 ///   kHostResources  even the highest allowed limit is not enough.
 Status allow_many_files(const Options& options, const Placement& placement) {
-  constexpr rlim_t kBesides = 32;           // Measured: the launcher needs 22, mpirun 24,
-  constexpr rlim_t kForALocalInstance = 4;  // and mpirun 3 to 3.4 more per instance on this machine.
+  constexpr rlim_t kBesides = 32;           // Measured: the launcher opens 22 files and mpirun 24,
+  constexpr rlim_t kForALocalInstance = 4;  // plus 3 to 3.4 for each instance on this machine.
   const rlim_t for_metrics = options.metrics.port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
                         std::max(kForALocalInstance * rlim_t{local_instances(placement)},
@@ -64,8 +64,8 @@ Status allow_many_files(const Options& options, const Placement& placement) {
 /// Checks the limit on threads: gRPC, mpirun and Open MPI in the replicas hang, abort or report a misleading error if
 /// they cannot start a thread. Errors: those of check_room_for_threads.
 Status allow_many_threads(const Placement& placement) {
-  constexpr std::size_t kBesides = 32;        // Measured: we have 13, the data server 13, mpirun 5;
-  constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, one of 8 has 32.
+  constexpr std::size_t kBesides = 32;  // Measured: 13 threads in the launcher, 13 in the data server, 5 in mpirun,
+  constexpr std::size_t kForAnInstance = 12;  // 15 in an instance of 1 replica, 32 in one of 8.
   constexpr std::size_t kForAReplica = 3;
   const std::size_t local = local_instances(placement);
   return check_room_for_threads(kBesides + local * (kForAnInstance + kForAReplica * placement.replicas_per_instance()),
@@ -73,7 +73,7 @@ Status allow_many_threads(const Placement& placement) {
 }
 
 /// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang without giving a
-/// reason; above these limits, each program reports what is missing. Raises a limit if possible.
+/// reason; above these limits, each program reports what is missing. Raises a low limit if it can.
 ///
 /// Errors
 ///   kHostResources  a limit is too low; the message names it.
@@ -84,8 +84,8 @@ Status allow_what_processes_need() {
     const char* option;
     rlim_t least;
   };
-  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256 KiB, PMIx fails with files of
-  // 100 KiB, the data server with 500 MB of address space, and replicas hang with 100 MB of data.
+  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB but runs with 256 KiB; PMIx fails if files are
+  // limited to 100 KiB, the data server at 500 MB of address space, and replicas hang at 100 MB of data.
   constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
                                              {RLIMIT_FSIZE, "file size", "-f", 4 << 20},
                                              {RLIMIT_AS, "address space", "-v", 1 << 30},
@@ -111,8 +111,8 @@ Status allow_what_processes_need() {
 
 volatile std::sig_atomic_t code_at_the_end = 0;
 
-/// Limits the time for the process to exit once everything is printed and written. Only gRPC's shutdown is left, which
-/// waits forever for a thread that it could not start (ulimit -u).
+/// Limits the time that the process takes to exit after all output is printed and written. Only gRPC's shutdown
+/// remains, and it waits forever for a thread that it could not start (ulimit -u).
 void limit_the_end(int code) {
   constexpr unsigned kSecondsMax = 3;
   code_at_the_end = code;
@@ -120,8 +120,8 @@ void limit_the_end(int code) {
   alarm(kSecondsMax);
 }
 
-/// Occupies the numbers of closed standard streams; otherwise the next opened file would get such a number and receive
-/// our lines. The placeholder is read-only, so writing fails as before.
+/// Opens a placeholder for each closed standard stream. Otherwise, the next file to be opened would get the stream's
+/// descriptor and receive our output. The placeholder is read-only, so that writing still fails.
 void keep_numbers_of_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) < 0) {
@@ -131,7 +131,7 @@ void keep_numbers_of_standard_streams() {
 }
 
 /// Keeps freed memory. By default the C library returns the memory of each piece of a checkpoint to the kernel, only to
-/// request it again for the next piece: that was half the cost of receiving a checkpoint.
+/// request it again for the next piece. That would double the cost of receiving a checkpoint.
 void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
@@ -209,7 +209,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   return code;
 }
 
-/// Runs the command, and fails if its answer cannot be written.
+/// Runs the command. Fails if its output cannot be written.
 int run_and_tell(const std::vector<std::string>& args, double launched_at) {
   keep_numbers_of_standard_streams();
   Console console;
@@ -229,10 +229,9 @@ int main(int argc, char** argv) {
   poprun::launcher::unblock_signals();
   poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
-  // The job must survive a reader that goes away, and gRPC's own messages must not precede ours.
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGUSR1, SIG_IGN);  // Ignored until there is a job that can take a checkpoint.
-  std::signal(SIGXFSZ, SIG_IGN);  // A file size limit (ulimit -f) is reported like a full disk.
-  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  std::signal(SIGPIPE, SIG_IGN);                      // The job must survive the reader of its output.
+  std::signal(SIGUSR1, SIG_IGN);                      // Ignored until there is a job that can take a checkpoint.
+  std::signal(SIGXFSZ, SIG_IGN);                      // A file size limit (ulimit -f) is reported like a full disk.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // gRPC's own messages must not precede ours.
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);
 }

@@ -19,7 +19,7 @@ constexpr double kPauseSecondsMax = 30;
 constexpr double kLeastSeconds = 0.001;  // Not 0, because 0 means no limit.
 
 /// Returns whether a restart may help. A host or process that died may come back, and an unreachable host can be left
-/// out. But a first attempt that could not reach its hosts never ran, so it is not repeated.
+/// out. However, a first attempt that could not reach its hosts is not repeated, because it never ran.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
   return end.may_pass && (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
@@ -87,7 +87,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has stored a checkpoint, it restarts as it first started, and overwrites what it has left behind.
+    // Until the job has stored a checkpoint, a restart repeats the first start and overwrites what the job left behind.
     has_checkpoint = has_checkpoint || end.has_checkpoint;
     if (has_checkpoint) {
       attempt.checkpoints.resume = "auto";

@@ -23,7 +23,7 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// Returns the checkpoints that `--resume DIR` may mean, in the order to try: DIR and those before it, or those in DIR.
+/// Returns the checkpoints to try for `--resume DIR`, in order: DIR itself and those before it, or those in DIR.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
@@ -50,8 +50,8 @@ double age_of(const Checkpoint& checkpoint) {
   return error ? 0 : std::max(0.0, age.count());
 }
 
-constexpr double kNoticeSeconds = 2;  // The time that a request gets to reach every replica.
-constexpr double kLateSeconds = 5;    // After this time, a request is taken to have arrived too late.
+constexpr double kNoticeSeconds = 2;  // Time allowed for a request to reach every replica.
+constexpr double kLateSeconds = 5;    // After this further time, a request is assumed to have arrived too late.
 
 }  // namespace
 
@@ -217,7 +217,7 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Tells the user if checkpoints are too frequent: a replica takes none until its copy of the state is stored.
+/// Warns the user once if a checkpoint was stored only after the next was due, since replicas delay or skip that one.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {

@@ -17,8 +17,8 @@
 namespace poprun::launcher {
 
 /// Decides when replicas are asked for a checkpoint in addition to those that they take every few steps: at regular
-/// times, and when the user requests one. Only one request is open at a time. All times are in seconds on the same
-/// clock.
+/// time intervals, and when the user requests one. Only one request is open at a time. All times are in seconds on the
+/// same clock.
 class CheckpointRequests {
  public:
   /// `every_seconds` is the time between two checkpoints. If it is 0, there are only those that the user requests.
@@ -27,10 +27,10 @@ class CheckpointRequests {
   void wish() { wished_ = true; }
 
   /// Returns the step after which all replicas should take a checkpoint, if one is due and has not been requested yet.
-  /// Call this often while the job trains. The step lies a few steps ahead, so that every replica learns of it in time.
-  /// If a replica learns of it too late and its part is missing, the request is repeated. `step` is the highest of the
-  /// `steps` steps that any replica has completed at `now`. `begun` is the step of the last checkpoint of which every
-  /// part has begun to arrive, or 0.
+  /// Call this often while the job trains. The step is chosen a few steps ahead, so that every replica learns of it in
+  /// time. If a replica learns of it too late and its part of the checkpoint is missing, the request is repeated.
+  /// `step` is the highest of the `steps` steps that any replica has completed at `now`. `begun` is the step of the
+  /// last checkpoint of which every part has begun to arrive, or 0.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
   /// Records that the checkpoint after `step` was stored or has failed. Returns whether this answers the open request.
@@ -42,7 +42,7 @@ class CheckpointRequests {
   struct Request {
     std::uint64_t first_step = 0;  ///< Any checkpoint from this step on answers the request.
     std::uint64_t last_step = 0;   ///< The step that was requested last.
-    double asked_at = 0;           ///< When that step was requested.
+    double asked_at = 0;           ///< Time at which that step was requested.
   };
   struct Mark {
     std::uint64_t step = 0;
@@ -52,7 +52,7 @@ class CheckpointRequests {
   double every_seconds_;
   bool wished_ = false;
   std::optional<Request> request_;  ///< The request that is still open.
-  std::optional<double> due_at_;    ///< When the next checkpoint by time is due.
+  std::optional<double> due_at_;    ///< Time at which the next timed checkpoint is due.
   std::optional<Mark> first_;       ///< The first step seen, to estimate the speed.
 };
 
@@ -68,7 +68,7 @@ class JobCheckpoints {
   /// checkpoints of an earlier job; kData if all checkpoints are damaged.
   Status find(const std::string& onnx_sha256);
 
-  /// Locks the folder if checkpoints were requested. Errors: those of CheckpointWriter.
+  /// Locks the folder if this job, or the one that it continues, stores checkpoints. Errors: those of CheckpointWriter.
   Status take_folder();
 
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
@@ -78,8 +78,8 @@ class JobCheckpoints {
   [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
-  /// These record the job's data and the numerics of its instances, which every checkpoint states. Call each once.
-  /// Errors: kData if the data, kHostResources if the numerics, differ from those of the resumed checkpoint.
+  /// These record the job's data and its instances' numerics, both of which every checkpoint states. Call each once.
+  /// Errors: kData if the data differ from those of the resumed checkpoint, kHostResources if the numerics do.
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 

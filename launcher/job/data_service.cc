@@ -31,7 +31,7 @@ std::string_view untagged(std::string_view line) {
                                                                                               : line;
 }
 
-/// Returns the kind of error with which a data server ended, as far as its exit code shows it.
+/// Returns the kind of error that ended a data server, as far as its exit code reveals it.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
                                 ErrorCode::kOutOfMemory};
@@ -119,7 +119,7 @@ void DataService::on_stdout(std::string_view line) {
 
 void DataService::on_stderr(std::string_view line) {
   last_line_ = line;
-  // Until the server is ready, its last line becomes the error message.
+  // Before the server is ready, its lines are not printed: if it exits, the error message ends with the last one.
   if (answered_ || options_.verbosity > 0) {
     console_.err(line);
   }

@@ -24,25 +24,25 @@ namespace poprun::launcher {
 struct ServedDataset {
   std::string address;  ///< host:port of the data server.
   proto::Dataset dataset;
-  bool tls = false;  ///< Whether the server uses TLS, as it must beyond loopback.
+  bool tls = false;  ///< Whether the server uses TLS, which is required beyond loopback.
 };
 
-/// The data server of a job, which either is started here or belongs to the user. The job asks it what the dataset
+/// Manages the data server of a job, which is either started here or provided by the user, and asks it what the dataset
 /// contains. This class belongs to the loop's thread.
 class DataService {
  public:
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
-    /// The host name or address at which others reach this machine. Our own server listens at its listening_address.
-    /// That address decides whether the server uses TLS, since the machine's own name may resolve to loopback here.
+    /// Host name or address at which other machines reach this one. Our own server listens at the listening_address of
+    /// this name. It uses TLS if that address is not loopback; the name itself may resolve to loopback here.
     std::string own_address;
     Security security;
-    bool only_describe = false;  ///< Whether only the description is needed, so that nobody will read the data.
+    bool only_describe = false;  ///< Whether only the dataset's description is needed, not its data.
   };
   struct Events {
-    /// Called once. Errors: those of DatasetQuery. If our server ends without an answer, the reason is the one it gave.
+    /// Called once. Errors: those of DatasetQuery, or our server's last line if it ends without an answer.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
-    /// Called if our server ends after `on_dataset`. `status` is the one from waitpid.
+    /// Called if our server ends after `on_dataset`. `status` is from waitpid.
     std::function<void(int status)> on_end;
   };
 
@@ -60,7 +60,7 @@ class DataService {
   [[nodiscard]] std::string restart_command() const;
 
  private:
-  /// If `leaves_loopback`, other hosts reach the server, which then uses TLS.
+  /// Asks the server at `address` for the dataset. If `leaves_loopback`, other hosts reach the server, so it uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   /// Prints the server's progress soon after the start, and then once a minute.

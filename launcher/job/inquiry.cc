@@ -42,7 +42,7 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
   std::string output;
   std::vector<std::string> errors;  // Printed after what `take` prints.
   bool complained = false;
-  // This prints the first line as an error. Further lines are a table that belongs to it, and are printed unchanged.
+  // Prints the first line as an error, and all further lines unchanged: they form a table that belongs to the error.
   const auto complain = [&](std::string_view line) {
     std::exchange(complained, true) ? console.err(line) : console.say(line);
   };

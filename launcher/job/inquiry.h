@@ -12,8 +12,8 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 
-/// Questions about models. The launcher itself knows no models, so poprun-emu-replica (see replica/answers/inquiry.h)
-/// or a tool answers them. It runs as a plain child process, without mpirun.
+/// Questions about models. The launcher itself contains no models, so poprun-emu-replica (see
+/// replica/answers/inquiry.h) or a tool answers the questions, as a plain child process that is started without mpirun.
 namespace poprun::launcher {
 
 /// Contents of the files, if any, that a model starts from. The launcher sends them to replicas, which read no files.
@@ -28,8 +28,8 @@ Result<ModelInputs> read_inputs(const proto::ModelConfig& model);
 using TakeOutput = std::function<void(const std::string& output)>;
 
 /// Runs a program from our own folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
-/// printed as it arrives or, if `take` is given, passed to `take` at the end. After that, its stderr is printed as an
-/// error of the launcher. Returns the program's exit code, or 128 + the number of the signal that ended it.
+/// printed as it arrives or, if `take` is given, passed to `take` at the end. Its stderr is printed as an error of the
+/// launcher, after `take` if given. Returns the program's exit code, or 128 + the number of a signal to the launcher.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,
         const TakeOutput& take = nullptr);
 

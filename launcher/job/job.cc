@@ -206,7 +206,7 @@ void Job::update(double now) {
   if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
     console_.say(*news);
   }
-  // mpirun's messages about a failure may arrive before any other sign of it. They wait until the root cause is known.
+  // mpirun may report a failure before there is any other sign of it. Its lines are held until the cause can be named.
   if (deadlines_.shows_mpirun_lines(now)) {
     record_.mpirun_output().release_mpirun_lines();
   }
@@ -219,7 +219,7 @@ void Job::do_what_is_due(double now) {
     case Deadlines::Due::kVerdict:
       return decide();
     case Deadlines::Due::kSilence:
-      // If a host dies, its instances fall silent together, but their last heartbeats were sent at different times.
+      // Half the timeout: instances of a dead host fall silent together, but their last heartbeats differ in time.
       return give_verdict(silence_verdict(state_, state_.silent(now, options_.timeouts.heartbeat_seconds / 2), now));
     case Deadlines::Due::kAbsence:
       state_.end_joining();

@@ -46,9 +46,9 @@ struct JobEnd {
 
 /// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,
 /// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h draws
-/// the phases of a job and says which events count in each of them; every handler first asks `react`. Besides job.cc,
-/// the class is in job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals, and the
-/// wait for files, processes and disk) and job_metrics.cc.
+/// the phases of a job and says which events count in each of them; every handler first asks `react`. The class is
+/// implemented in job.cc, job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals, and
+/// the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
   /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt. `restarts` is the number of
@@ -61,10 +61,10 @@ class Job final : private CoordinatorEvents {
   JobEnd run();
 
  private:
-  /// Returns what to do about `event`, and enters the phase to which it leads.
+  /// Enters the phase to which `event` leads, and returns what to do about the event.
   Reaction react(JobEvent event);
 
-  // The start. An error means that something went wrong before any replica ran.
+  // The start. An error here means that no replica has run.
   Status prepare();
   void on_dataset(const Result<ServedDataset>& served);
 

@@ -56,7 +56,7 @@ void Job::on_signal(int number) {
     stop(128 + number);
   } else if (reaction == Reaction::kEndComplete) {
     stop(code_of_results());
-  } else if (reaction == Reaction::kKill) {  // mpirun gets the time that it needs to clean up only once.
+  } else if (reaction == Reaction::kKill) {  // mpirun has already had time to clean up.
     processes_.kill();
   } else if (reaction == Reaction::kLeave) {
     end_without_disk();
@@ -103,8 +103,8 @@ void Job::end_at_timeout(double now) {
   give_verdict(timeout_verdict(state_, options_.timeouts.job_seconds, record_.how_far(state_), now));
 }
 
-/// Returns the exit code for the result of a check. For any other job, returns the code of the signal that cut it
-/// short, so that a script can tell, or 0 if none did. Requires: the results are complete.
+/// Returns the exit code for the result of a check. For any other job, returns 128 + the number of the signal that cut
+/// it short, so that scripts can detect this, or 0 if none did. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());
@@ -132,7 +132,7 @@ void Job::look_after_results(double now) {
   }
 }
 
-/// Gives up on the results. Files that are incomplete do not have their final names.
+/// Gives up on the results. Incomplete files keep their temporary names.
 void Job::give_results_up(const Error& error, std::string_view after) {
   end_.may_pass = false;
   console_.say(fmt::format("{}{}; the job ends without it", error.message, after));

@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-// The time that a host gets to answer. It allows for one lost packet, which is retransmitted after 1 s.
+// Time allowed for a host to answer. It is enough for one lost packet, which is retransmitted after 1 s.
 constexpr std::chrono::seconds kAnswerPatience{2};
 
 }  // namespace
@@ -44,7 +44,7 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   MpirunFindings found = output.notices().findings();
   if (found.start_failure && found.start_failure->no_daemon &&
       std::ranges::any_of(state_.instances(), &InstanceView::joined)) {
-    found.start_failure.reset();  // The daemon had started: this is only the end of its shell.
+    found.start_failure.reset();  // The daemon had started, so this line only reports the end of its shell.
   }
   if (found != state_.mpirun()) {
     state_.mpirun_found(found);

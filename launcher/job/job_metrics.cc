@@ -13,7 +13,7 @@ std::optional<double> accuracy_of(double accuracy) {
   return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }
 
-/// Returns the phase for the metrics. `started` says that all instances have joined and know what to do.
+/// Returns the phase that the metrics report. `started` says whether all instances have joined and received the job.
 JobPhase phase_told(Phase phase, bool started, const JobRecord& record) {
   switch (phase) {
     case Phase::kEnding:

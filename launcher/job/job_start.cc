@@ -11,7 +11,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Refuses a model that no replica could read, before the job starts anything else. This takes the start of one
+/// Rejects a model that no replica could read, before the job starts anything else. This costs the start of one
 /// process. Returns 0 or, after printing the reason, the exit code.
 int check_model(const Options& options, const OnnxFile& onnx, Console& console) {
   if (onnx.bytes.empty()) {

@@ -20,7 +20,7 @@ using asio::ip::tcp;
 
 constexpr const char* kPortOfSsh = "22";
 
-/// Connects to all hosts at the same time, and lives until the last of these connections has ended.
+/// Connects to all hosts at the same time. The object lives until the last of these attempts has ended.
 class Knocks : public std::enable_shared_from_this<Knocks> {
  public:
   Knocks(asio::io_context& loop, std::vector<std::string> hosts, std::function<void(std::vector<std::string>)> then)
@@ -103,7 +103,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
-  // A later job finds the folder here and removes it even if no process of this job survives to do so.
+  // If no process of this job survives to remove the folder, a later job finds the folder by its place and removes it.
   program.environment.emplace_back(std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR",
                                    folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR", fmt::format("{}:{}", own_address_, coordinator_port));

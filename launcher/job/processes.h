@@ -38,18 +38,18 @@ class JobProcesses {
   /// those of find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
-  /// Starts both processes at the same time. Usually, the dataset is known before mpirun's ranks ask for it. Requires:
-  /// `check` has succeeded. Errors: those of Child::start.
+  /// Starts both processes at the same time. Usually, the dataset is therefore known before mpirun's ranks ask for it.
+  /// Requires: `check` has succeeded. Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Checks that this mpirun has a version that we can use. Since the check has to start a program, it is made only
-  /// after mpirun has failed to start anything. Errors: those of check_mpirun_program.
+  /// Checks that this version of mpirun is supported. Since the check has to start a program, make it only after mpirun
+  /// has failed to start anything. Errors: those of check_mpirun_program.
   [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
 
   [[nodiscard]] const std::string& own_address() const { return own_address_; }
 
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
-  /// Returns whether other hosts reach these services, which then use TLS.
+  /// Returns whether other hosts can reach these services, in which case the services use TLS.
   [[nodiscard]] bool services_leave_loopback() const { return leaves_loopback(listens_at() + ":"); }
 
   /// Call this when a replica has joined. mpirun then has its session, and the job's folder records what to remove.
@@ -75,7 +75,7 @@ class JobProcesses {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
-  const Security& security_;  ///< It is final when `start` is called.
+  const Security& security_;  ///< Complete by the time that `start` is called.
   std::string own_address_;
   Events events_;
   collectives::SessionPlace place_;               ///< Place of the session folder on this machine.

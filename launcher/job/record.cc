@@ -26,7 +26,7 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
 
 Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart) {
   const bool leaves_results_alone = options_.config.has_check();
-  // What is left of an attempt that never reached its first checkpoint does not count as results.
+  // Files left by an attempt that never reached its first checkpoint do not count as results.
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
   POPRUN_ASSIGN(folder_,
                 OutputFolder::take(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
@@ -56,7 +56,7 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   return {};
 }
 
-/// Replica 0 stands for all replicas, because the others stop when it does, and because it saves the results.
+/// Replica 0 represents all replicas, because the others stop when it does, and because it saves the results.
 std::string JobRecord::awaited(const JobState& state, double now) const {
   if (results_.reported()) {
     return "writing the results";

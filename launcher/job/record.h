@@ -30,28 +30,28 @@ class JobRecord {
   /// earlier logs and traces are set aside. Errors: those of OutputFolder::take.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
-  /// Begins a log for every replica of the instance. The first line of each log says where the replica runs.
+  /// Begins a log for every replica of the instance. The first line of each log states where the replica runs.
   void begin_logs(std::uint32_t instance, const InstanceView& view);
 
-  /// Writes an item of a report to its file, and to the screen while `shows` is true.
+  /// Writes an item of a report to its file, and to the screen if `shows` is true.
   Status take(const proto::ReportItem& item, bool shows, double now);
   Status finish_report() { return results_.finish(); }
   [[nodiscard]] const JobResults& results() const { return results_; }
-  /// Returns whether dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
+  /// Returns whether more dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
 
   /// Returns the receiver of mpirun's lines. It holds some of them back until it is clear whether something has failed.
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path(traces_of(options_.config).logs); }
 
-  /// Returns what the job waits for after it was asked to stop.
+  /// Returns what a job that was asked to stop is waiting for.
   [[nodiscard]] std::string awaited(const JobState& state, double now) const;
-  /// Shows, at intervals, what such a job waits for.
+  /// Shows, at intervals, what such a job is waiting for.
   void tell_stopping(const JobState& state, double now) { display_.stopping(awaited(state, now), now); }
   /// Returns the progress of the job so far, as a clause whose subject is "it".
   [[nodiscard]] std::string how_far(const JobState& state) const;
 
-  /// Brings the screen and the files up to date. If the disk accepts no data, this tells the user and tries again.
+  /// Brings the screen and the files up to date. If the disk is full, tells the user; the next call retries.
   void refresh(double now);
 
   [[nodiscard]] const Progress& progress() const { return display_.progress(); }
@@ -61,8 +61,8 @@ class JobRecord {
   /// Prints why the job failed and, if the job ever began, writes failure.txt. After a usage error, no file is written.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
-  /// Completes all files when nothing more will arrive. Prints the summary of a complete job, or of a check as far as
-  /// it got. `ended_early` says that the job was asked to end. `checkpoints` is the summary's line about checkpoints.
+  /// Completes all files at the very end. Prints the summary of a complete job, or the results so far of a check.
+  /// `ended_early` says whether the job was asked to end. `checkpoints` is the summary's line about checkpoints.
   void close(bool ended_early, const std::string& checkpoints);
 
  private:

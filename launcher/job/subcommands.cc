@@ -56,7 +56,7 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
 }
 
 /// Returns a question with what a replica needs to compile the job: configuration, dataset, and the contents of the
-/// model's files. It does not yet say which outputs are wanted. Errors: those of dataset_of and read_inputs.
+/// model's files. The caller adds which outputs are wanted. Errors: those of dataset_of and read_inputs.
 Result<proto::CompileQuestion> compile_question(const Options& options, Console& console) {
   proto::CompileQuestion job;
   *job.mutable_config() = options.config;
@@ -103,7 +103,7 @@ Result<proto::EstimateQuestion> estimate_question(const Options& options, Consol
   if (jobs.empty()) {
     jobs.push_back({"", options.config});
   }
-  std::map<std::string, proto::Dataset> datasets;  // The dataset of each source.
+  std::map<std::string, proto::Dataset> datasets;  // By source.
   for (const VariedJob& job : jobs) {
     proto::EstimatedJob& asked = *question.add_jobs();
     asked.set_value(job.value);
@@ -156,7 +156,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
   *profile.mutable_outcome() = run.outcome();
 }
 
-/// Writes the profile. If no run of this job has removed the results of an earlier run, removes them first.
+/// Writes the profile. If the job did not run, and so did not remove the results of an earlier job, removes them first.
 Status write(const proto::Profile& profile, const Options& options) {
   POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output.dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {

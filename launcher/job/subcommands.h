@@ -7,14 +7,14 @@
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 
-/// The subcommands and options that do something other than run a job, or do something before the job runs.
+/// The subcommands and options that do something other than run a job, or something before the job runs.
 namespace poprun::launcher {
 
 /// Runs --list-models, which prints the built-in models. The replica's program lists them. Returns the exit code.
 int list_models(Console& console);
 
 /// Runs `poprun-emu estimate`. It asks a data server for a description of the data. Then it asks the replica's program
-/// how much memory is needed by the job or, with --vary, by each of the jobs derived from it. Returns the exit code.
+/// how much memory the job needs or, with --vary, how much each job derived from it needs. Returns the exit code.
 int estimate(const Options& options, Console& console);
 
 /// Runs --dry-run. It prints what the job would do, in order, asks the data server what the dataset contains, compiles

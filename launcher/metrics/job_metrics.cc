@@ -9,7 +9,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Puts `text` on one line: escapes newlines, backslashes and, with `quotes`, also quotes.
+/// Returns `text` as one line: escapes newlines, backslashes and, if `quotes` is true, quotes.
 std::string escaped(std::string_view text, bool quotes) {
   std::string result;
   for (const char c : text) {

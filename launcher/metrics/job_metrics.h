@@ -18,11 +18,11 @@ class Exposition {
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
   struct Label {
-    std::string_view name;   ///< Same characters as a metric's name, but no colons.
-    std::string_view value;  ///< Any UTF-8.
+    std::string_view name;   ///< The same characters as in a metric's name, except colons.
+    std::string_view value;  ///< Any UTF-8 text.
   };
 
-  /// Begin a metric, whose samples follow. `name` consists of letters, digits, `_` and `:`, and does not begin with a
+  /// Begins a metric; its samples follow. `name` consists of letters, digits, `_` and `:`, and does not begin with a
   /// digit; the name of a counter ends in `_total`. `help` is any UTF-8 text.
   void counter(std::string_view name, std::string_view help) { begin(name, help, "counter"); }
   void gauge(std::string_view name, std::string_view help) { begin(name, help, "gauge"); }
@@ -40,15 +40,15 @@ class Exposition {
 
 enum class JobPhase : std::uint8_t {
   kStarting,   ///< Instances are joining.
-  kCompiling,  ///< Replica 0 has not reported anything yet.
+  kCompiling,  ///< All instances have joined, but replica 0 has reported nothing yet.
   kRunning,
-  kSaving,    ///< Training is done; its results are being written.
+  kSaving,    ///< All results have arrived and are being written.
   kDraining,  ///< The job was asked to end, and saves its state first.
   kStopping,  ///< The outcome is decided; the processes are ending.
 };
 
-/// The state of a job at one moment, for a monitoring system to read. A number that is not known yet, or that does not
-/// apply to this kind of job, is left out of the page rather than shown as 0.
+/// The state of a job at one moment, for a monitoring system. A number that is not known yet, or that does not apply to
+/// this kind of job, is omitted from the page rather than shown as 0.
 struct JobMetrics {
   struct Evaluation {
     double loss = 0;
@@ -80,7 +80,7 @@ struct JobMetrics {
   std::optional<double> loss = {};          ///< Loss of the last step.
   std::optional<double> accuracy = {};      ///< Accuracy of the last step; 0 to 1.
   std::optional<Evaluation> evaluation = {};
-  std::optional<std::uint64_t> items = {};  ///< Items whose outputs have been written, in inference.
+  std::optional<std::uint64_t> items = {};  ///< In inference: items whose outputs have been written.
   std::optional<double> samples_per_second = {};
   std::optional<SlowestReplica> slowest = {};
 

@@ -49,7 +49,7 @@ using asio::ip::tcp;
 
 constexpr std::chrono::milliseconds kBetweenFailedAccepts{100};
 
-/// Closes a socket in child processes, because Asio leaves it open there.
+/// Makes child processes close a socket that Asio would leave open in them.
 void close_on_exec(int descriptor) {
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
@@ -117,7 +117,7 @@ HttpAnswer refusal(HttpRefusal status) {
   return {.status = status, .body = fmt::format("{}\n", reason_of(status))};
 }
 
-/// One request and its answer. It lives as long as one of its handlers waits or the server refers to it.
+/// Handles one request. The object lives as long as one of its handlers waits or the server refers to it.
 ///
 ///   reading --whole head, or too much--> writing --> letting the client go first --> closed
 ///      '-------------------- the time is over, or the client is gone ------------------^
@@ -145,7 +145,7 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
   }
 
  private:
-  /// Reads into `piece_`. Then, if the connection is still open, calls `then` with the number of bytes.
+  /// Reads into `piece_`, and then calls `then` with the number of bytes if the connection is still open.
   template <typename Then>
   void read_some(Then then) {
     socket_.async_read_some(asio::buffer(piece_),
@@ -195,8 +195,8 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
                       });
   }
 
-  /// Drops further bytes until the client closes the connection or the time is over. Closing it with unread bytes would
-  /// reset it, and the answer would be lost.
+  /// Discards further bytes until the client closes the connection or the time is over. If we closed it with unread
+  /// bytes, it would be reset, and the answer would be lost.
   void let_go() {
     read_some([](Connection& self, std::size_t /*bytes*/) { self.let_go(); });
   }
@@ -242,7 +242,7 @@ Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
     acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   }
   if (!error && parsed.is_v6()) {
-    acceptor_.set_option(asio::ip::v6_only(false), error);  // `::` includes IPv4.
+    acceptor_.set_option(asio::ip::v6_only(false), error);  // `::` also accepts IPv4.
   }
   if (!error) {
     acceptor_.bind(endpoint, error);
@@ -263,7 +263,7 @@ void MetricsServer::accept() {
       accept();
       return;
     }
-    // No file descriptor is free, so an immediate retry would fail, too.
+    // No file descriptor is free, so an immediate retry would also fail.
     pause_.expires_after(kBetweenFailedAccepts);
     pause_.async_wait([this](const asio::error_code& cancelled) {
       if (!cancelled) {

@@ -16,7 +16,7 @@
 
 #include "replica/base/error.h"
 
-/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. It works on text only, and no text makes it crash.
+/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text alone, and no text makes it crash.
 namespace poprun::launcher {
 
 struct HttpRequest {
@@ -24,13 +24,13 @@ struct HttpRequest {
   bool wants_body = false;  ///< True for GET, false for HEAD.
 };
 
-/// Status code that refuses the request: 400, 405 or 505.
+/// Status code of a refused request: 400, 405 or 505.
 using HttpRefusal = int;
 
 /// Returns whether `received` contains the empty line that ends a request's head.
 bool ends_head(std::string_view received);
 
-/// Parses the first line of the head. Header fields and a body have no effect.
+/// Parses the first line of the head. Ignores header fields and a body.
 tl::expected<HttpRequest, HttpRefusal> parse_head(std::string_view head);
 
 struct HttpAnswer {
@@ -39,10 +39,10 @@ struct HttpAnswer {
   std::string body;
 };
 
-/// Formats the answer, which says that the connection closes after it.
+/// Formats the answer, which announces that the connection is then closed.
 std::string http_text(const HttpAnswer& answer, bool with_body);
 
-/// Returns a refusal, with one line of text for people.
+/// Returns a refusal, with one line of text for human readers.
 HttpAnswer refusal(HttpRefusal status);
 
 struct MetricsLimits {
@@ -52,8 +52,8 @@ struct MetricsLimits {
 };
 
 /// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop is
-/// running. It requires no token and shows no secret. Nothing that a client sends has a side effect. A connection
-/// serves one request. If there are too many connections, the oldest is closed.
+/// running. The server requires no token and reveals no secret. Nothing that a client sends has a side effect. A
+/// connection serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
   using Limits = MetricsLimits;

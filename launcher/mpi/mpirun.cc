@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Returns whether mpirun should also distinguish hosts by their domains. It must not do so if the command contains
-/// only short names, because it would then not recognise its own host, whose name may have a domain.
+/// Returns whether mpirun should also distinguish hosts by their domains. It must not if the command contains only
+/// short names, because mpirun would then not recognise its own host, whose name may have a domain.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
@@ -29,9 +29,9 @@ bool keeps_domains(const Placement& placement) {
   return !only_short_names;
 }
 
-/// Returns settings of Open MPI. Each of them is used unless the user has set it. Without them, 16 ranks on 2 cores
-/// spin, a cut link hangs the job for eight minutes, and start-up probes networks that do not exist. With the oob_*
-/// values, Open MPI sends 3 probes, 2 s apart, after 5 s without traffic.
+/// Returns settings of Open MPI, each of which the user can override. Without them, 16 ranks on 2 cores spin, a cut
+/// link hangs the job for eight minutes, and start-up probes networks that do not exist. With the oob_* values, Open
+/// MPI sends 3 probes, 2 s apart, after 5 s without traffic.
 std::vector<Variable> mpi_settings(const Options& options, const Placement& placement, bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
@@ -48,7 +48,7 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
-      // Only the launcher handles signals (process_handle.h). Replicas do not ignore SIGUSR1 from the start.
+      // Only the launcher handles signals (process_handle.h): a replica that is starting does not ignore SIGUSR1 yet.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},
@@ -81,7 +81,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
       {"POPDIST_REPLICA_INDEX_OFFSET", std::to_string(instance * local)},
       {"POPDIST_LOCAL_INSTANCE_INDEX", std::to_string(instance - first_on_host)},
       {"POPRUN_EMU_LOG_LEVEL", options.verbosity >= 2 ? "debug" : "info"},
-      // The promise of bit-identical results requires one thread per replica, whatever the user's environment says.
+      // Bit-identical results require one thread per replica, whatever the user's environment says.
       {"OMP_NUM_THREADS", "1"},
   };
   if (!options.hosts.cpu_isa.empty()) {
@@ -98,7 +98,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
 
 constexpr const char* kAgent = "poprun-emu-remote-shell";
 
-/// Two names of the same parameter. mpirun reports the second one as deprecated.
+/// Two names of the same parameter. mpirun reports the second name as deprecated.
 const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
 const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
@@ -108,8 +108,8 @@ std::string srun_line(const std::string& job) {
       "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none --export=ALL --nodelist", job);
 }
 
-/// Returns the command by which mpirun reaches other hosts. It is the user's own if that is set. Otherwise, it is srun
-/// in a Slurm job, and ssh elsewhere.
+/// Returns the command by which mpirun reaches other hosts: the user's own if one is set, otherwise srun in a Slurm job
+/// and ssh elsewhere.
 std::string remote_shell(const Options& options, const Placement& placement) {
   if (const auto users = mca_parameter(kRemoteShellParameters, options.mpirun.global_args)) {
     return *users;
@@ -131,7 +131,7 @@ Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::u
   const std::string folder = place.base;
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) {
-    return {};  // Open MPI creates a missing folder, or says why it cannot.
+    return {};  // Open MPI creates a missing folder, or reports why it cannot.
   }
   const Bytes free{static_cast<std::int64_t>(disk.f_bfree * disk.f_frsize)};
   if (free >= needed) {
@@ -167,7 +167,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     for (const auto& [name, value] : command.instances.back()) {
       line.insert(line.end(), {"-x", fmt::format("{}={}", name, value)});
     }
-    // Secrets are left out: mpirun sends variables named by -x to its daemons in plain text.
+    // Secrets are left out, because mpirun sends variables named by -x to its daemons in plain text.
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
     line.insert(line.end(), options.mpirun.local_args.begin(), options.mpirun.local_args.end());
     if (const auto own = options.mpirun.instance_local_args.find(i); own != options.mpirun.instance_local_args.end()) {
@@ -192,14 +192,14 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement, co
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun would cut the agent's path at the blank, so PATH must lead to it.
+    if (has_blanks) {  // mpirun would cut the agent's path at the blank, so PATH must contain its folder.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));
     }
     command.without.emplace_back("OMPI_MCA_orte_rsh_agent");
     command.environment.emplace_back("POPRUN_EMU_REMOTE_SHELL", remote_shell(options, placement));
-    // Otherwise mpirun's daemons would look for our script on their hosts, to start other daemons.
+    // Otherwise, mpirun's daemons would look for our script on their hosts in order to start further daemons.
     command.environment.emplace_back("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
   }
   return command;

@@ -10,40 +10,40 @@
 #include "launcher/placement/placement.h"
 #include "replica/base/error.h"
 
-/// These functions compose the mpirun command of a job, which depends only on the options. As in poprun, the command
-/// has one application context per instance: rank r is instance r, and each instance has its own POPDIST_* variables.
-/// The address of the coordinator differs from run to run, so the command only names a variable. mpirun uses only the
-/// hosts in the command. It looks neither for an allocation nor for a default hostfile, because `job_hosts` has done
-/// so.
+/// Functions that compose the mpirun command of a job, which depends only on the options. As in poprun, the command has
+/// one application context per instance: rank r is instance r, and each instance has its own POPDIST_* variables. The
+/// address of the coordinator differs from run to run, so the command contains only the name of a variable. mpirun uses
+/// only the hosts in the command. It looks neither for an allocation nor for a default hostfile, because `job_hosts`
+/// has done so.
 ///
 /// Secrets (token, certificates) are in mpirun's environment, which processes on this machine inherit. mpirun would
 /// forward them in plain text, so they reach other hosts through our own script (remote_shell.sh), which runs between
 /// mpirun and the real remote shell. The real remote shell is ssh, srun in a Slurm job, or the user's own.
 namespace poprun::launcher {
 
-/// Checks that the disk of `place` has enough space for the session of `instances` instances. Without enough space, the
-/// instances would die one by one. Errors: kHostResources.
+/// Checks that the disk of `place` has enough space for the session of `instances` instances. Without it, the instances
+/// would die one by one. Errors: kHostResources.
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
 
 struct MpirunCommand {
   std::vector<std::string> arguments;            ///< Begins with "mpirun".
-  std::vector<Variable> environment;             ///< For mpirun itself, unless the user's environment sets them.
-  std::vector<std::string> without;              ///< The user's variables that mpirun does not get.
+  std::vector<Variable> environment;             ///< For mpirun itself, unless set in the user's environment.
+  std::vector<std::string> without;              ///< The user's variables to withhold from mpirun.
   std::vector<std::vector<Variable>> instances;  ///< [num_instances] additional variables of each instance.
 };
 
-/// `replica_program` is the replica's path on every host. `as_root` says whether we are uid 0, which mpirun refuses by
-/// default.
+/// Composes the command. `replica_program` is the replica's path on every host. `as_root` says whether we run as root,
+/// which mpirun refuses by default.
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,
                              bool as_root);
 
-/// Calls `compose_mpirun` for the current user. Leaves out variables that our own environment sets, so that a user who
-/// tunes Open MPI through environment variables gets exactly those settings.
+/// Calls `compose_mpirun` for the current user. Leaves out variables that our own environment sets, so that users who
+/// tune Open MPI through environment variables get exactly their settings.
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program);
 
-/// Formats the command as a line for a shell, with the environment in front.
+/// Formats the command as a line for a shell that begins with the environment.
 std::string shell_line(const MpirunCommand& command);
 
 }  // namespace poprun::launcher

@@ -1,11 +1,11 @@
 #!/bin/sh
-# mpirun runs this script, poprun-emu-remote-shell, like ssh, to start its daemon on another host:
+# mpirun runs this script, poprun-emu-remote-shell, as it would run ssh, to start its daemon on another host:
 #
 #   poprun-emu-remote-shell [options] HOST command...
 #
-# The script runs the real remote shell (ssh, or srun in a Slurm job). On the host, the job's secrets are read
-# from standard input into the daemon's environment, which the replicas there inherit. No file and no command line
-# contains the secrets, nor does the environment of srun, which sends it in plain text.
+# The script runs the real remote shell (ssh, or srun in a Slurm job). On the host, the job's secrets are read from
+# standard input into the daemon's environment, which the replicas there inherit. No file and no command line contains
+# the secrets, nor does the environment of srun, which would send them in plain text.
 #
 # The script writes these lines to standard error, which the launcher reads (launcher/mpi/tagged_lines.cc):
 #
@@ -13,14 +13,14 @@
 #   poprun-emu: no start on host HOST: REASON  the daemon cannot start there
 set -f
 IFS=' '
-# The real remote shell inherits this setting. The launcher handles signals, and ends the other processes.
+# The real remote shell inherits this setting. Only the launcher handles signals; it ends the other processes.
 trap '' TERM INT HUP USR1 USR2
 
 token=$POPRUN_EMU_TOKEN
 tls=$POPRUN_EMU_TLS
 unset POPRUN_EMU_TOKEN POPRUN_EMU_TLS
 
-# Like mpirun, this takes the first program that exists from a list such as "ssh : rsh", with its options.
+# Chooses, as mpirun does, the first program that exists in a list such as "ssh : rsh", with its options.
 found=
 left=${POPRUN_EMU_REMOTE_SHELL:-ssh}:
 while [ -n "$left" ] && [ -z "$found" ]; do
@@ -35,24 +35,23 @@ if [ -z "$found" ]; then
   exit 127
 fi
 
-# The next lines compose the command that runs on HOST. It contains no apostrophes or line breaks, because not
-# every login shell accepts them. It first reads the secrets, by name, in the order in which they are written
-# below.
+# The next lines compose the command that runs on HOST. The command contains no apostrophes or line breaks, because not
+# every login shell accepts them. The command first reads the secrets, in the order in which the end of this script
+# writes them.
 fail='fail() { echo "poprun-emu: $*" >&2; exit 127; }'
 secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing arrived on standard input, which carries the secrets of the job: the remote shell must pass it on, and no startup file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
 tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of non-interactive shells ($PATH); install the same version on all hosts, on Debian: apt install openmpi-bin"; for tool in id mktemp mkdir rmdir flock; do command -v $tool >/dev/null || fail "there is no program $tool in the PATH of non-interactive shells ($PATH); install coreutils and util-linux, or set PATH where such shells read it"; done'
-# Then it creates a folder of the job on that host (collectives/session/session.h). The daemon holds a lock on the
-# folder, and a process that waits for the lock then removes the folder. The remote shell waits for the daemon
-# itself, not for that process, because mpirun names the host only if it sees the daemon's connection break before
-# the shell ends. The launcher's folder may have been passed on in TMPDIR or, by mpirun, in an argument. Our
-# folder is created beside it.
+# The command then creates a folder for the job on HOST (collectives/session/session.h). The daemon holds a lock on the
+# folder; a background process waits for the lock and then removes the folder. The remote shell waits for the daemon,
+# but not for that process, because mpirun names the host only if it sees the daemon's connection break before the shell
+# ends. If TMPDIR, or an argument from mpirun, names the launcher's folder, our folder is created beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-# Signals are blocked, because the daemon installs handlers for them. env before coreutils 8.31 cannot do so.
+# Signals are blocked, because the daemon installs handlers for them. env before coreutils 8.31 cannot block signals.
 shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
 reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
-# The daemon is the word `orted` after HOST, perhaps with a folder in front and after settings of paths.
+# The daemon is the word `orted` after HOST. A folder may precede it, and settings of paths may precede both.
 host=
 last=
 for word do
@@ -70,12 +69,12 @@ for word do
     fi
     ;;
   \"*poprun-emu-remote-shell\")
-    word="\"${POPRUN_EMU_REMOTE_SHELL:-ssh}\""  # The daemon looks for it on a host that may not have our script.
+    word="\"${POPRUN_EMU_REMOTE_SHELL:-ssh}\""  # The daemon would look for our script on a host that may not have it.
     ;;
   esac
   last=$word
-  # With plm_rsh_no_tree_spawn, mpirun would detach the remote shell. We prevent this, because mpirun
-  # notices at once that a host is gone only as long as the shell runs.
+  # With plm_rsh_no_tree_spawn, mpirun would detach the remote shell. We prevent this, because mpirun notices
+  # immediately that a host is gone only while the shell is running.
   [ "$word" = --daemonize ] || set -- "$@" "$word"
 done
 if [ -z "$host" ]; then
@@ -90,7 +89,7 @@ srun | */srun)
   while [ "$1" != "$host" ]; do shift; done
   shift
   set -- "$host" sh -c "$*"
-  # srun would apply these options of the job to the step, which is one process with all of the job's resources.
+  # srun would apply these options of the job to the step, which must be one process with all of the job's resources.
   unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_SOCKET \
     SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_CPUS_PER_TASK SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU \
     SLURM_MEM_PER_NODE SLURM_EXACT SLURM_EXCLUSIVE SLURM_HINT SLURM_HOSTFILE SLURM_DISTRIBUTION SLURM_EXPORT_ENV
@@ -98,10 +97,10 @@ srun | */srun)
   ;;
 esac
 
-# Reports what the remote shell and the host say and, if the shell ended by itself, that it had not started the
-# daemon, or that it broke off later (ssh's code 255, or a signal), since then the host may be lost. A daemon that fails
-# can end with 255 too, but then it has said why. If mpirun ended us and the shell because another host failed, nothing
-# writes $ended, since this host is not to blame.
+# Reports the lines of the remote shell and the host. If the shell ended by itself, also reports that it had not started
+# the daemon, or that it broke off later (ssh's code 255, or a signal), in which case the host may be lost. A daemon that
+# fails can end with 255, too, but then it has said why. If mpirun killed this script and the shell because a different
+# host failed, nothing writes $ended, because this host is not to blame.
 ended="poprun-emu: the remote shell ended"
 listen() {
   started=
@@ -134,7 +133,7 @@ if mkfifo "$pipe" 2>/dev/null; then
   listener=$!
   exec 2>"$pipe"
 fi
-# mpirun ends a remote shell that it no longer needs by killing this process.
+# mpirun kills this process when it no longer needs the remote shell, which must then die, too.
 with_us=
 setpriv --pdeathsig KILL true 2>/dev/null && with_us="setpriv --pdeathsig KILL"
 $with_us $found "$@" <<END &
@@ -143,6 +142,6 @@ $tls
 END
 wait "$!"
 status=$?
-# mpirun learns that the shell ended only after the listener has said why.
+# The listener reports why the shell ended before mpirun sees this process exit.
 [ -z "$listener" ] || { echo "$ended $status" >&2; wait "$listener"; }
 exit "$status"

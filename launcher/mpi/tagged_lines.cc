@@ -13,7 +13,7 @@ constexpr std::size_t kNoticeCharactersMax = 250;
 constexpr std::size_t kLinesMax = 200;
 constexpr const char* kUnknownOption = "unknown option";
 constexpr const char* kNoDaemon = "unable to reliably start";
-/// Texts that mark a notice as a warning, after which mpirun continues.
+/// Texts that identify a notice as a warning, after which mpirun continues.
 constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"), std::string_view("WARNING:"),
                                   std::string_view("Warning:")};
 
@@ -41,7 +41,7 @@ struct Tag {
   std::size_t length = 0;
 };
 
-/// Parses `[1,3]<stdout>:` at the front of `text`.
+/// Parses a tag such as `[1,3]<stdout>:` at the beginning of `text`.
 std::optional<Tag> parse_tag(std::string_view text) {
   std::string_view rest = text;
   if (!take_prefix(rest, "[") || !take_number(rest) || !take_prefix(rest, ",")) {
@@ -230,7 +230,7 @@ std::string MpirunNotices::known_reason() const {
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused", "Permission denied",
         "Host key verification failed", "unrecognized", kUnknownOption, ": Error:"}) {
-    // We skip lines that begin with "Error:", because such a notice names the folder in another line.
+    // Skips lines that begin with "Error:", because such a notice names the folder in a different line.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
@@ -256,7 +256,7 @@ std::string MpirunNotices::essential() const {
   if (const std::string daemon = line_with(kNoDaemon); !daemon.empty()) {
     return last_by_host == notices_.rend() ? daemon : text_of(*last_by_host);
   }
-  // Warnings come before the cause, and a host's message may itself be a warning.
+  // Warnings precede the cause, and a host's message may itself be only a warning.
   const auto is_cause = [](const Notice& notice) {
     return !notice.lines.empty() && !notice.by_host && std::ranges::none_of(kWarnings, [&](std::string_view warning) {
       return notice.lines.front().find(warning) != std::string::npos;

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-/// These parsers read the tags that mpirun and replicas write in front of a line, and the failure messages of mpirun
-/// and ssh. Those messages exist only as English text, so this is the only place where the launcher searches text for
+/// Parsers of the tags that mpirun and replicas write in front of a line, and of the failure messages of mpirun and
+/// ssh. Those messages exist only as English text, so this is the only place where the launcher searches text for
 /// words. Errors from our own programs arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
@@ -22,7 +22,7 @@ struct TaggedLine {
 };
 
 /// Reassembles the lines of many ranks from `mpirun --tag-output`, which writes `[jobid,rank]<stdout>:` in front of
-/// every piece it reads, even after an incomplete line of the same or another rank.
+/// every piece that it reads, even after an incomplete line of the same or a different rank.
 class TagReader {
  public:
   struct Output {
@@ -48,8 +48,8 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text);
 /// mpirun's report on the rank that ended first.
 struct RankEnd {
   std::uint32_t rank = 0;
-  int signal = 0;     ///< 0 if it exited by itself.
-  int exit_code = 0;  ///< Valid only if it exited by itself.
+  int signal = 0;     ///< 0 if the rank exited by itself.
+  int exit_code = 0;  ///< Valid only if the rank exited by itself.
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
@@ -64,7 +64,7 @@ struct StartFailure {
   friend bool operator==(const StartFailure&, const StartFailure&) = default;
 };
 
-/// Facts that mpirun knows for certain about the job's failure.
+/// Definite facts about the job's failure, as reported by mpirun.
 struct MpirunFindings {
   std::optional<StartFailure> start_failure = {};
   std::optional<RankEnd> rank_end = {};       ///< The first end of a rank that mpirun noticed.
@@ -80,14 +80,14 @@ class MpirunNotices {
 
   [[nodiscard]] const MpirunFindings& findings() const { return findings_; }
 
-  /// Returns the reason why nothing could be started, in one line. The line is empty if mpirun gave no reason.
+  /// Returns the reason why nothing could be started, in one line, or "" if mpirun gave no reason.
   [[nodiscard]] std::string essential() const;
 
   /// Returns whether mpirun reported that a daemon did not start, and neither mpirun nor a remote shell gave a reason
   /// that we recognise. The host may then be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
-  /// Returns whether mpirun failed because it does not know arguments on its own command line.
+  /// Returns whether mpirun failed because it did not recognise arguments on its own command line.
   [[nodiscard]] bool refuses_arguments() const;
 
  private:
@@ -101,7 +101,7 @@ class MpirunNotices {
   std::size_t lines_ = 0;  ///< Total over all notices; at most 200.
   MpirunFindings findings_;
   StartFailure being_read_;
-  std::optional<std::uint32_t> named_rank_;  ///< A rank whose exit code is in one of the next lines.
+  std::optional<std::uint32_t> named_rank_;  ///< A rank whose exit code follows in one of the next lines.
 
   [[nodiscard]] std::string known_reason() const;
   [[nodiscard]] std::string line_with(std::string_view part) const;

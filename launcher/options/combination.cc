@@ -18,7 +18,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// If the job uses float, refuses options that need half precision. Also resolves the loss scale.
+/// Rejects options that need half precision if the job uses float. Also resolves the loss scale.
 Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
   const bool half = is_half(options);
@@ -36,7 +36,7 @@ Status resolve_precision(Options& options) {
   return {};
 }
 
-/// Refuses to scale the learning rate if gradients are sums, since these already grow with the batch.
+/// Rejects scaling of the learning rate if gradients are sums, since sums already grow with the batch.
 Status check_learning_rate_scaling(const Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const std::pair<const char*, bool> sums[] = {
@@ -70,7 +70,7 @@ void scale_learning_rate(Options& options) {
                                       given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
-/// Checks that keys of built-in models and keys of ONNX models are not mixed, and names an ONNX model after its file.
+/// Checks that the keys of built-in models and of ONNX models are not mixed. Names an ONNX model after its file.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
@@ -112,8 +112,8 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Adds notes on options that have no effect because of others. In inference, training options get no notes, since one
-/// train.cfg may serve both modes.
+/// Adds notes on options that have no effect because of others. In inference, adds no notes on training options, since
+/// one train.cfg can serve both modes.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -121,7 +121,7 @@ void note_what_has_no_effect(Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep;
   const bool accumulated = accumulates(options.config);
-  // A file may set both steps and epochs without a note, since the steps then decide.
+  // A file can set both steps and epochs without a note. The steps then decide.
   const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
     const char* name;
@@ -147,7 +147,7 @@ void note_what_has_no_effect(Options& options) {
   }
 }
 
-/// Refuses options that the model's mode rules out. Adds notes on useless dropout and on random weights in inference.
+/// Rejects options that the model's mode rules out. In inference, adds notes on dropout and random weights.
 Status check_inference(Options& options) {
   if (!options.config.inference()) {
     if (options.config.model().fold_batch_norm()) {
@@ -244,7 +244,7 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
-/// Adds a note that lists the settings that are not at their defaults but that a check overrides.
+/// Adds a note that lists the settings that differ from their defaults but are overridden by a check.
 void note_what_check_overrules(Options& options) {
   std::vector<std::string> overruled;
   for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
@@ -266,7 +266,7 @@ void note_what_check_overrules(Options& options) {
   }
 }
 
-/// Refuses options that contradict an estimate, which starts no job and writes no file.
+/// Rejects options that contradict an estimate, which starts no job and writes no file.
 Status check_estimate(const Options& options) {
   const auto* const request = std::get_if<EstimateRequest>(&options.request);
   if (request == nullptr) {
@@ -292,7 +292,7 @@ void take_folder_of_its_own(Options& options, const char* folder) {
   }
 }
 
-/// Refuses requests that are redundant or have no effect, and gives a profile its own default folder.
+/// Rejects requests that are redundant or have no effect. Sets the default folder of a profile.
 Status resolve_profile(Options& options) {
   const auto* const request = std::get_if<ProfileRequest>(&options.request);
   if (request == nullptr) {
@@ -335,7 +335,7 @@ Status resolve_check(Options& options) {
   return {};
 }
 
-/// Refuses gradient buckets if tiles are exact: a tensor is then contiguous only while a step that uses it runs.
+/// Rejects gradient buckets if tiles are exact: a tensor is then contiguous only during the steps that use it.
 Status check_tiles(Options& options) {
   if (choice_of<TileStorage>(options.config.memory().tiles()) != TileStorage::kExact) {
     return {};
@@ -348,7 +348,7 @@ Status check_tiles(Options& options) {
   return {};
 }
 
-/// Refuses dumps if outlining is on, because outlining changes the names by which dumps find tensors.
+/// Rejects dumps if outlining is on, because outlining changes the names by which dumps find tensors.
 Status check_outlining(const Options& options) {
   if (choice_of<Outlining>(options.config.memory().outlining()) == Outlining::kOn &&
       !options.config.report().dump_tensors().empty()) {

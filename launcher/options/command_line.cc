@@ -17,7 +17,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// Returns the row that `argument` names, as `-n` or `--num-replicas` does. Returns null if it names none.
+/// Returns the row that an argument such as `-n` or `--num-replicas` names, or null if it names none.
 const OptionRow* named_row(std::string_view argument) {
   if (argument.starts_with("--")) {
     return find_row(argument.substr(2));
@@ -33,7 +33,7 @@ bool looks_like_an_option(std::string_view argument) {
   return argument == "-vv" || argument == "--vv" || named_row(argument.substr(0, argument.find('='))) != nullptr;
 }
 
-/// Returns whether `argument` is the value of the preceding option, which is `row`.
+/// Returns whether `argument` is the value of the option `row` that precedes it.
 bool is_value_of(const OptionRow& row, const std::string& argument) {
   if (row.arity == Arity::kFlag) {
     Options unused;
@@ -43,8 +43,8 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
 }
 
 /// Converts poprun's syntax to Boost's: `-vv` and `--vv`, `-n=16`, and booleans whose value is optional, so that both
-/// `--dry-run train.cfg` and `--dry-run yes train.cfg` work. Each value is joined to its option. Otherwise, if a value
-/// is missing, Boost would take the next option for the value.
+/// `--dry-run train.cfg` and `--dry-run yes train.cfg` work. Joins each value to its option. Otherwise, if a value were
+/// missing, Boost would take the next option as the value.
 Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
@@ -82,7 +82,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
-/// Returns the table in the form of Boost's options. Boost treats every value as text. `=` joins a flag and its value.
+/// Returns the table as Boost's options, with every value as text. The value of a flag must be joined to it by `=`.
 po::options_description described_options() {
   po::options_description all;
   for (const OptionRow& row : option_table()) {
@@ -96,7 +96,7 @@ po::options_description described_options() {
   return all;
 }
 
-/// Returns an option that Boost does not know, in the form that the user typed.
+/// Returns an option that is unknown to Boost, in the form that the user typed.
 std::string typed(const po::option& option) {
   const std::string given = option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   return given.substr(0, given.find('='));
@@ -111,7 +111,7 @@ constexpr std::string_view kSlots =
     "is not an option: --num-instances is the number of processes in the whole job, and --host node0:4,node1:4 places "
     "4 of them on each host";
 
-/// Options of other programs that have no equivalent here, each with what to do instead.
+/// Options of other programs that have no equivalent here, each with advice on what to do instead.
 constexpr Pair kInstead[] = {
     // poprun
     {"import-config",
@@ -141,7 +141,7 @@ constexpr Pair kInstead[] = {
     {"rdzv-id", kOneLauncher},
     {"config", "is not needed: name the file itself, as in poprun-emu -n 16 train.cfg"}};
 
-/// Options of other programs that have an equivalent here, each with its name here.
+/// Options of other programs that have an equivalent here, each with the name of that equivalent.
 constexpr Pair kNames[] = {{"np", "num-replicas"},
                            {"n", "num-replicas"},
                            {"N", "num-replicas"},

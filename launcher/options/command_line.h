@@ -9,10 +9,10 @@
 #include "replica/base/error.h"
 
 /// Splits the command line into options, subcommand and files. A subcommand is a word before train.cfg that says what
-/// to do with the job, as in `poprun-emu check train.cfg`; without one, the job runs. `./check` is always a file.
+/// to do with the job, as in `poprun-emu check train.cfg`; by default, the job runs. `./check` is always a file.
 namespace poprun::launcher {
 
-/// A value, and the place where the user wrote it.
+/// A value, and the place where the user specified it.
 struct Written {
   const OptionRow* row;
   std::string value;
@@ -25,21 +25,21 @@ struct CommandLine {
   std::vector<std::string> positional;
 };
 
-/// Splits `args` into options and other words. This looks only at names; the rows check the values later. Errors:
-/// kUsage if an option is unknown, in which case the message suggests known ones, or if an option lacks its value.
+/// Splits `args` into options and other words. This examines only names; the rows check the values later. Errors:
+/// kUsage if an option is unknown (the message suggests known options), or if the value of an option is missing.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// Returns all words from the first that is neither an option nor the value of one, or nothing if there is none.
+/// Returns all words from the first that is neither an option nor an option's value, or nothing if there is none.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {
   Subcommand subcommand;
-  std::string name;     ///< Also the name of the help's section for its own options.
+  std::string name;     ///< Also the name of the help section on its own options.
   std::string meaning;  ///< Text for the help, without a final full stop.
-  std::string result;   ///< Text for its help page: the subcommand's output and exit codes.
+  std::string result;   ///< The subcommand's output and exit codes, for its help page.
 };
 
-/// Returns all subcommands except Subcommand::kRun, which has no word. They are in the order of the help.
+/// Returns all subcommands, in the order of the help, except Subcommand::kRun, which has no word of its own.
 std::span<const SubcommandRow> subcommands();
 
 /// Removes the subcommand from `positional` and returns it. Errors: kUsage if it is misspelt or comes after train.cfg.
@@ -48,7 +48,7 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 /// Returns "poprun-emu check [options] train.cfg".
 std::string usage_line(Subcommand subcommand);
 
-/// Checks that no option belongs to a different subcommand. Errors: kUsage if one does.
+/// Checks that all options apply to the subcommand. Errors: kUsage if one belongs to a different subcommand.
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written);
 
 /// Returns the name of our option that corresponds to `typed`, an option of another launcher or framework. Returns ""
@@ -56,8 +56,8 @@ Status check_subcommand(Subcommand subcommand, std::span<const Written> written)
 std::string_view called_elsewhere(std::string_view typed);
 
 /// Returns the message for an unknown option. If `typed` is an option of poprun, mpirun, torchrun or a framework, the
-/// message says what to use instead. Otherwise, it lists the options with that key, with a similar name or key, or with
-/// a name that ends in `typed`. For `--seed`, for example, it lists --training.seed.
+/// message says what to use instead. Otherwise, it lists the options whose key is `typed`, whose name or key is
+/// similar, or whose name ends in `typed`. For `--seed`, for example, it lists --training.seed.
 std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

@@ -205,7 +205,7 @@ Rows timeouts() {
               Integer{1, 86400}, into(&Options::timeouts, &TimeoutOptions::collective_seconds))};
 }
 
-/// Returns a function that stores an option of a subcommand. It ignores the defaults of other subcommands.
+/// Returns a function that stores a subcommand's option, and does nothing if a different subcommand was given.
 template <typename Asked, typename Store>
 auto in_request(Store store) {
   return [=](Options& options, const auto& value) {

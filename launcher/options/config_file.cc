@@ -40,7 +40,7 @@ std::string_view stripped(std::string_view line) {
   return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Parses one line with Boost. Since Boost gets the lines one by one, a message can name the line.
+/// Parses one line with Boost. Since Boost receives one line at a time, a message can give the line's number.
 Result<ConfigEntry> parse_entry(std::string_view place, const std::string& section, std::string_view line) {
   try {
     std::istringstream one_line{std::string(line)};
@@ -49,13 +49,13 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
       return ConfigEntry{section, parsed.options[0].string_key, parsed.options[0].value[0]};
     }
   } catch (const std::exception&) {
-    // Boost's message has no line number, but the one below has.
+    // The message below replaces Boost's, which contains no line number.
   }
   return fail(ErrorCode::kUsage,
               fmt::format("{}: the line is neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));
 }
 
-/// Returns the key with hyphens, as on the command line, and without the section if the user repeated it there.
+/// Returns the key with hyphens, as on the command line, and without the section if the user repeated it in the key.
 std::string key_of(const ConfigEntry& entry) {
   std::string key = entry.key.substr(entry.key.find('.') + 1);
   std::ranges::replace(key, '_', '-');
@@ -93,7 +93,7 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
     return {ErrorCode::kUsage,
             fmt::format("{}: unknown section [{}]; {}", place, entry.section, suggestion(entry.section, sections))};
   }
-  // The key may also be a name from another framework.
+  // The key may be the name of an option in another framework.
   const std::string ours{called_elsewhere(key)};
   const std::string close = !elsewhere.empty()                      ? elsewhere
                             : ours.starts_with(entry.section + ".") ? ours.substr(entry.section.size() + 1)

@@ -8,7 +8,7 @@
 #include "replica/base/error.h"
 
 /// Finds the files that `cmake --install` puts into PREFIX/share/poprun-emu, relative to the running program, so that
-/// the whole installation can be moved. Also reads train.cfg, which has the file format of Boost.Program_options:
+/// the whole installation can be moved. Also reads train.cfg, which is in the file format of Boost.Program_options:
 ///
 ///     # comment, also after a value
 ///     [section]
@@ -21,7 +21,7 @@ std::string installed_folder();
 /// Returns the path of the installed train.cfg, or "" if there is none.
 std::string default_job();
 
-/// Returns the path of the installed file with this name, or "" if there is none. The file may be one of the examples.
+/// Returns the path of the installed file or example with this name, or "" if there is none.
 std::string installed_file(const std::string& name);
 
 struct ConfigEntry {
@@ -33,7 +33,7 @@ struct ConfigEntry {
 
 /// Returns the entries of `text` in order. Any key is accepted, and no text makes this function crash. `file` is the
 /// name of the file for messages. Errors: kUsage, with the message `file:line: ...`, if a line has neither of the two
-/// forms above, or if an entry precedes the first section.
+/// forms shown above, or if an entry precedes the first section.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
 
 /// Reads the whole file. Errors: kUsage if it cannot be read or is larger than 1 MiB.
@@ -43,8 +43,8 @@ Result<std::string> read_config_file(const std::string& path);
 std::string_view without_byte_order_mark(std::string_view text);
 
 /// Returns the values that the text of a train.cfg sets. `file` is the file's name for messages. Errors: those of
-/// parse_config; kUsage if a section or key is unknown, in which case the message suggests a known one, or if a key is
-/// given twice. Every message begins with `file:line: `.
+/// parse_config; kUsage if a section or key is unknown (the message suggests a known one), or if a key is given twice.
+/// Every message begins with `file:line: `.
 Result<std::vector<Written>> written_in_file(const std::string& file, std::string_view text);
 
 }  // namespace poprun::launcher

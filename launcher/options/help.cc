@@ -40,8 +40,7 @@ constexpr const char* kCommon[] = {"help",
                                    "training.learning-rate",
                                    "device.ipu"};
 
-/// Wraps `text` at spaces to kWidth columns. The first line begins at column `at`. The others are indented by `indent`
-/// spaces.
+/// Wraps `text` at spaces to kWidth columns. The first line begins at column `at`; the others are indented by `indent`.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string lines;
   std::size_t column = at;

@@ -8,10 +8,10 @@
 
 namespace poprun::launcher {
 
-/// Returns the topics of --help: the sections of the table, "exit-codes" and "all".
+/// Returns the topics of --help: the sections of the option table, "exit-codes" and "all".
 std::vector<std::string> help_topics();
 
-/// Returns the text of --help in at most 80 columns. `topic` is one of help_topics(), or "" for the common options.
+/// Returns the text of --help, at most 80 columns wide. `topic` is one of help_topics(), or "" for the common options.
 std::string help_text(std::string_view topic);
 
 /// Returns the names of an option as the help shows them: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
@@ -21,7 +21,7 @@ std::string names_of(const OptionRow& row);
 std::string described(const OptionRow& row);
 
 struct ExitCode {
-  const char* codes;  ///< "64", or several codes.
+  const char* codes;  ///< "64", or a list of codes.
   const char* meaning;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kSection = "training.";
 
-/// Reads the value of a hyper-parameter. A flag is read as 0 or 1.
+/// Parses the value of a hyper-parameter. A flag becomes 0 or 1.
 Read<double> read(const HyperParameter& own, const std::string& text) {
   if (own.range) {
     const auto& [least, most, least_allowed, most_allowed] = *own.range;
@@ -21,7 +21,7 @@ Read<double> read(const HyperParameter& own, const std::string& text) {
   return Boolean{}.read(text).map([](bool value) { return value ? 1.0 : 0.0; });
 }
 
-/// Returns the optimisers that have a hyper-parameter with this name.
+/// Returns the names of the optimisers that have a hyper-parameter with this name.
 std::vector<std::string> owners(std::string_view name) {
   std::vector<std::string> names;
   for (const Optimizer& optimizer : all_optimizers()) {

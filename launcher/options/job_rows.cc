@@ -19,7 +19,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Joins the names as "mk1, mk2 or bow".
+/// Joins the names as in "mk1, mk2 or bow".
 std::string one_of(const std::vector<std::string>& names) {
   const std::vector<std::string> first(names.begin(), names.end() - 1);
   return fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", names.back());
@@ -32,7 +32,7 @@ std::vector<std::string> optimizer_names() {
 }
 
 /// Returns rows for the sizes of the model. Only sizes that the user gives are put into the configuration, since every
-/// model has its own defaults and refuses sizes that it does not have.
+/// model has its own defaults and rejects sizes that it does not use.
 Rows model_sizes() {
   struct Size {
     std::string name;
@@ -40,8 +40,8 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      // These are bounded because compilation time grows with the square of the number of layers, and because byte
-      // counts that are computed from the hidden size must not overflow.
+      // The first two have smaller limits than the others: compilation time grows with the square of the number of
+      // layers, and byte counts computed from the hidden size must not overflow.
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},

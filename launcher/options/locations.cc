@@ -110,7 +110,7 @@ std::vector<OptionRow> location_rows() {
 namespace {
 
 /// Adds notes on size limits and groups that have no effect because nothing is off-chip or sharded. A check gets no
-/// such notes, since it tries both.
+/// such notes, since it tries off-chip and sharded tensors itself.
 void note_locations_without_effect(Options& options) {
   if (options.subcommand() == Subcommand::kCheck) {
     return;

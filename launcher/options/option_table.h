@@ -16,15 +16,15 @@
 
 /// The single table of options, from which parsing, help, manual page and completion are derived. To add an option, add
 /// one row in command_rows.cc. If its name has a dot, add the row in job_rows.cc instead, and a line in train.cfg; the
-/// field of that name in RunConfig then gets its value. This header also declares the groups of rows and the parts that
-/// rows are built from.
+/// value then goes into the RunConfig field of that name. This header also declares the groups of rows and the parts
+/// from which rows are built.
 namespace poprun::launcher {
 
 enum class Arity : std::uint8_t {
-  kValue,      ///< The option needs a value and is given at most once.
-  kFlag,       ///< The value may be omitted and is then true. The option is given at most once.
-  kRepeated,   ///< The option needs a value and may be given several times.
-  kArguments,  ///< Like kRepeated, except that the value may look like one of our options.
+  kValue,      ///< The option needs a value, and can be given only once.
+  kFlag,       ///< The value can be omitted, and is then true. The option can be given only once.
+  kRepeated,   ///< The option needs a value, and can be given several times.
+  kArguments,  ///< Like kRepeated, but the value can look like one of our options.
 };
 
 /// The result of setting a row: nothing if the text was accepted, otherwise a description of the allowed values.
@@ -55,8 +55,8 @@ struct Section {
 /// Returns all sections, in the order of the table.
 std::span<const Section> sections();
 
-/// Returns the row with this full name. If `name` is the name of a section, returns its key `name`: `model` finds
-/// model.name. Returns null if there is no such row.
+/// Returns the row with this full name, or null if there is none. The name of a section finds the section's key `name`:
+/// `model` finds model.name.
 const OptionRow* find_row(std::string_view name);
 
 /// Returns the setting of the row with this name. Requires: there is such a row.
@@ -74,7 +74,7 @@ Rows compatibility_rows();  ///< Options of poprun that concern real Pods and ha
 
 Rows joined(const std::vector<Rows>& parts);
 
-/// Completes `row`: `kind` (see option_values.h) reads its value from a text, and `store` stores the value.
+/// Completes `row` with its setter: `kind` (see option_values.h) parses the value, and `store` stores it.
 template <typename Kind, typename Store>
 OptionRow with_value(OptionRow row, Kind kind, Store store) {
   if constexpr (requires { kind.choices; }) {
@@ -108,8 +108,7 @@ inline auto add_words(std::vector<std::string> MpirunOptions::*member) {
   };
 }
 
-/// Stores a value in the field of RunConfig that has the row's name: training.learning-rate goes into
-/// training.learning_rate.
+/// Stores a value in the RunConfig field with the row's name: training.learning-rate goes into training.learning_rate.
 class Field {
  public:
   explicit Field(std::string name);
@@ -131,8 +130,8 @@ class Field {
   const google::protobuf::FieldDescriptor* field_;
 };
 
-/// Returns the row of a key of train.cfg, `section.key`. Its single value goes into the field of the same name, unless
-/// `store` puts it elsewhere.
+/// Returns the row of a key of train.cfg, `section.key`. `store` stores its value; the overload below stores it in the
+/// RunConfig field of the same name.
 template <typename Kind, typename Store>
 OptionRow file_key(const std::string& name, const char* placeholder, const std::string& fallback,
                    const std::string& help, Kind kind, Store store) {

@@ -16,7 +16,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Parses the whole of `text` as a T. Returns nothing if it is not one.
+/// Parses all of `text` as a T. Returns nothing if this fails.
 template <typename T>
 std::optional<T> number(std::string_view text) {
   T value{};
@@ -32,7 +32,7 @@ tl::unexpected<std::string> allowed(std::string what) {
   return tl::unexpected<std::string>{std::move(what)};
 }
 
-/// Returns a hint that lists the numbers of a range such as "2-4". Returns "" for any other text.
+/// Returns a hint that lists the numbers of a range such as "2-4", or "" for any other text.
 std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t most) {
   constexpr std::int64_t kLongest = 16;
   const std::size_t hyphen = text.find('-');

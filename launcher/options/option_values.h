@@ -13,7 +13,7 @@
 #include "proto/run_config.pb.h"
 #include "replica/choices/choices.h"
 
-/// Kinds of option values. Each has `Read<T> read(const std::string& text) const`, which does not crash on any text.
+/// Kinds of option values. Each has `Read<T> read(const std::string& text) const`, which no text can crash.
 namespace poprun::launcher {
 
 /// The value of a text or, if the text is invalid, a description of the allowed values: "an integer from 1 to 64".
@@ -90,7 +90,7 @@ struct Integers {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
 
-/// The numbers of layers of the stages, one of which may be -1; or `balanced`, which is read as an empty list.
+/// The number of layers of each stage, one of which may be -1; or `balanced`, which is read as an empty list.
 struct LayersPerIpu {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
@@ -129,12 +129,12 @@ struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
 
-/// TILE, which stands for this tile of every IPU, or IPU:TILE.
+/// TILE, which means this tile of every IPU, or IPU:TILE.
 struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;
 };
 
-/// KEY=VALUE[,VALUE...], where no value may occur twice. Any key is accepted.
+/// KEY=VALUE[,VALUE...] without duplicate values. Any key is accepted.
 struct Variation {
   struct Value {
     std::string key;

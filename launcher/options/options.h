@@ -12,7 +12,7 @@
 #include "replica/base/grpc/identity.h"
 
 /// Everything that a user can request. One table (option_table.h) defines the options of both the command line and
-/// train.cfg. Each source of a value overrides those to its left:
+/// train.cfg. Each source of a value overrides the sources to its left in this line:
 ///
 ///   table's default < train.cfg (`[training]` + `seed = 7`) < command line (`--training.seed 7`)
 namespace poprun::launcher {
@@ -30,16 +30,16 @@ struct Setting {
   std::string derived = {};  ///< If `text` is empty: the default that follows from other options.
 };
 
-/// The job with one of the values of --vary.
+/// The job that results from one of the values of --vary.
 struct VariedJob {
-  std::string value;  ///< As the user wrote it.
+  std::string value;  ///< The value as written by the user.
   proto::RunConfig config;
 };
 
 struct Varied {
   std::string key;  ///< Empty: nothing is varied.
   std::vector<std::string> values;
-  std::vector<VariedJob> jobs;  ///< In the order of the values.
+  std::vector<VariedJob> jobs;  ///< In the order of the user's values.
 };
 
 /// A tile named by --tile.
@@ -54,7 +54,7 @@ struct CheckpointInterval {
   double seconds = 0;
 };
 
-/// Where replicas run, for placement/, and the instruction set in mpirun's environment.
+/// Where replicas run (see placement/), and the instruction set that mpirun's environment prescribes.
 struct HostOptions {
   std::vector<std::string> lists;
   std::string file;
@@ -77,30 +77,30 @@ struct OutputOptions {
 
 struct CheckpointOptions {
   CheckpointInterval every;
-  std::uint32_t keep = 0;  ///< Positive once parsed.
-  std::string dir;         ///< Not empty once parsed.
+  std::uint32_t keep = 0;  ///< Positive after parsing.
+  std::string dir;         ///< Not empty after parsing.
   std::string resume;      ///< A folder, "auto", or empty.
 };
 
 struct RestartOptions {
   std::uint32_t count_max = 0;
-  std::uint32_t hosts_min = 0;  ///< Fewest hosts for a restart; positive once parsed.
+  std::uint32_t hosts_min = 0;  ///< Fewest hosts for a restart; positive after parsing.
 };
 
 /// The data server of the job, and the certificates of all its services.
 struct HostioOptions {
   std::string address;                ///< Empty: start our own data server.
-  std::uint32_t timeout_seconds = 0;  ///< Positive once parsed.
+  std::uint32_t timeout_seconds = 0;  ///< Positive after parsing.
   TlsFiles tls_files;                 ///< Empty: certificates are derived from the token, if any are needed.
 };
 
-/// Limits on waiting times. The first three are positive once parsed.
+/// Limits on waiting times. The first three are positive after parsing.
 struct TimeoutOptions {
   double heartbeat_interval_seconds = 0;
   double heartbeat_seconds = 0;          ///< --heartbeat-timeout.
   std::uint32_t collective_seconds = 0;  ///< --collective-timeout.
   double job_seconds = 0;                ///< Limit for the whole job; 0: none.
-  double drain_seconds = 0;              ///< Limit from the signal that ends the job; 0: none.
+  double drain_seconds = 0;              ///< Limit, counted from the signal that ends the job; 0: none.
 };
 
 struct MetricsOptions {
@@ -110,7 +110,7 @@ struct MetricsOptions {
 
 struct RunRequest {};
 
-/// The request of `poprun-emu check`. The fields have the meaning of those of CheckConfig.
+/// The request of `poprun-emu check`. The fields have the same meanings as in CheckConfig.
 struct CheckRequest {
   std::uint32_t steps = 0;
   std::vector<std::uint32_t> ipus;
@@ -123,22 +123,22 @@ struct EstimateRequest {
 };
 
 struct ProfileRequest {
-  bool run = true;          ///< Whether `steps` steps are executed.
+  bool run = true;          ///< Whether to execute `steps` steps.
   std::uint32_t steps = 0;  ///< Must be positive.
   std::vector<NamedTile> tiles;
-  bool compare = false;               ///< Whether two stored profiles are compared, and no job is run.
-  std::vector<std::string> compared;  ///< Paths of these two profiles: source and target.
+  bool compare = false;               ///< Whether to compare two stored profiles instead of running a job.
+  std::vector<std::string> compared;  ///< Paths of the two profiles to compare: source and target.
 };
 
-/// The options that belong to one subcommand only. The alternatives have the order of Subcommand.
+/// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
 using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest>;
 
-/// The user's request. Each value was checked by itself and against the others. The job is not yet placed on hosts.
+/// The user's request. Each value has been checked, both by itself and against the others. The job is not placed yet.
 struct Options {
   Request request;
   [[nodiscard]] Subcommand subcommand() const { return static_cast<Subcommand>(request.index()); }
 
-  proto::RunConfig config;           ///< topology.instance_host is not yet set.
+  proto::RunConfig config;           ///< topology.instance_host is not set yet.
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
   std::string config_file;           ///< The path as given; empty only if no job is run.
 
@@ -153,9 +153,9 @@ struct Options {
   std::uint32_t verbosity = 0;  ///< 0, 1 (-v), 2 (-vv).
 
   // Requests for something other than a job.
-  bool print_topology = false;  ///< Without a config_file, nothing else is done.
+  bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
-  bool list_models = false;               ///< No job is run if this or one of the next three is set.
+  bool list_models = false;               ///< If this or one of the next three is set, no job is run.
   std::optional<std::string> check_onnx;  ///< The folder with ONNX's test cases.
   std::optional<std::string> help;        ///< The topic of --help; "": the common options.
   bool version = false;
@@ -167,7 +167,7 @@ struct Options {
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
   std::vector<Setting> settings;               ///< All rows, in table order.
 
-  std::vector<std::string> notes;  ///< Notes on decisions made and on options without effect, one line each.
+  std::vector<std::string> notes;  ///< Notes on derived settings and on options without effect, one line each.
 };
 
 }  // namespace poprun::launcher

@@ -45,8 +45,8 @@ Status give_value(Options& options, const Written& written) {
                  : Status{};
 }
 
-/// Gives every row its value. The value written last wins, but a row that may be repeated takes all values. Overridden
-/// values must be valid, too. Requires: the values of the file precede those of the command line.
+/// Sets the value of every row. The last value wins, but a row that can be repeated accumulates all values. Overridden
+/// values must also be valid. Requires: the values of the file precede those of the command line.
 Status give_values(Options& options, std::span<const Written> written) {
   for (const OptionRow& row : option_table()) {
     Setting setting{row.name, row.fallback, Origin::kDefault};
@@ -71,7 +71,7 @@ Status give_values(Options& options, std::span<const Written> written) {
   return {};
 }
 
-/// Handles --help. A word that is not a file may be a misspelt section.
+/// Handles --help. A single word that does not look like a file is taken as the section.
 Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   const auto help = std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
   if (help == line.written.end()) {
@@ -93,7 +93,7 @@ Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   return true;
 }
 
-/// Handles requests for information instead of a job, which need no train.cfg. Returns whether there is such a request.
+/// Handles requests for information, which need no train.cfg and run no job. Returns whether there is such a request.
 Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
   const auto asks_for = [&](std::string_view name) {
     return std::ranges::any_of(
@@ -122,7 +122,7 @@ std::string default_job_hint() {
   return job.empty() ? "" : fmt::format("; the default job is {}", job);
 }
 
-/// Returns whether the content of the file is a program. The file's mode is not used, since some file systems mark
+/// Returns whether the file is a program, judging by its contents. Its mode is not used, since some file systems mark
 /// every file as executable.
 bool is_executable(const std::string& file) {
   std::array<char, 4> begin{};
@@ -162,8 +162,8 @@ bool is_program(const std::string& word) {
 
 /// Detects a pasted command line of poprun that ends in a program with its own options (`poprun -n 2 python3 run.py
 /// --epochs 3`). Like poprun, this looks for the first word that is neither an option nor the value of one, so that the
-/// program's options are not taken for ours. Errors: kUsage if that word is a program (a script, an executable file, or
-/// a command in PATH), or if an option before it is wrong.
+/// program's options are not mistaken for ours. Errors: kUsage if that word is a program (a script, an executable file,
+/// or a command in PATH), or if an option before it is wrong.
 Status check_no_program(std::span<const std::string> args) {
   const std::span<const std::string> words = words_after_options(args);
   if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 || !is_program(words[0])) {
@@ -206,8 +206,8 @@ Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   return line.positional;
 }
 
-/// Reads the file of the job. Errors: kUsage if it cannot be read. If there is no such file, the message gives the path
-/// of an installed file with that name or of the default job.
+/// Reads the job's train.cfg. Errors: kUsage if it cannot be read. If there is no such file, the message gives the path
+/// of an installed file with that name, or of the default job.
 Result<std::string> read_job(const std::string& file) {
   const fs::path path(file);
   std::error_code error;
@@ -222,7 +222,7 @@ Result<std::string> read_job(const std::string& file) {
                                                  : fmt::format("; an example of that name is {}", installed)));
 }
 
-/// Returns whether --vary accepts this option. It accepts the options that define the job.
+/// Returns whether --vary accepts this option. It accepts only options that define the job.
 bool can_be_varied(const OptionRow& row) {
   return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
 }
@@ -296,7 +296,7 @@ Request request_of(Subcommand subcommand) {
   return RunRequest{};
 }
 
-/// Parses the command line and then the file, whose text `read` returns. Then checks the values of both together.
+/// Parses the command line, and then the file, whose text `read` returns. Finally, checks all values together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
@@ -309,7 +309,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(const Subcommand subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(subcommand, line.written));
   options.request = request_of(subcommand);
-  // This precedes the check for train.cfg, because a wrong value may be the reason why there seem to be two files.
+  // Values are checked before files are counted, because a wrong value may be why there seem to be two files.
   Options alone;
   alone.request = options.request;
   for (const Written& w : line.written) {

@@ -10,14 +10,14 @@
 namespace poprun::launcher {
 
 /// Parses `args` (without the program's name) and the train.cfg that they name. Errors: kUsage. The message is one line
-/// that says where the error is (the option, or file:line), what is wrong, and what is allowed or, for an unknown name,
-/// which known name is nearest.
+/// that states where the error is (the option, or file:line), what is wrong, and what is allowed or, for an unknown
+/// name, the nearest known name.
 Result<Options> parse_options(std::span<const std::string> args);
 
-/// Does the same, but takes the text of train.cfg from `config_text`. It does not crash on any text (tests/fuzz).
+/// Does the same, but takes the text of train.cfg from `config_text`. Never crashes, whatever the text (tests/fuzz).
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
 
-/// Formats the values of all keys of train.cfg as such a file. A comment on each states its origin.
+/// Formats the values of all keys of train.cfg as such a file, with a comment on each that states its origin.
 std::string resolved_config(const Options& options);
 
 }  // namespace poprun::launcher

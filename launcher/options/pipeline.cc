@@ -22,7 +22,7 @@ constexpr std::string_view kMapping = "pipeline.device-mapping";
 constexpr std::string_view kPhases = "memory.phases";
 constexpr std::string_view kPhaseIpus = "memory.phase-ipus";
 
-/// Resolves the two options that say where the model is split. One on the command line overrides one in the file.
+/// Resolves the two options that say where to split the model. One on the command line overrides the other in the file.
 Status choose_cuts(Options& options) {
   proto::PipelineConfig& pipeline = *options.config.mutable_pipeline();
   Setting& layers = setting_of(options, kLayers);
@@ -141,8 +141,8 @@ Status check_ipus(Options& options) {
   return {};
 }
 
-/// Derives the recomputation mode, but only to show it. The configuration leaves the mode open, since some code varies
-/// the IPUs and the schedule. The compiler applies default_recomputation to its own stages.
+/// Derives the recomputation mode, but only to show it. The configuration leaves the mode open, because some code
+/// varies the IPUs and the schedule; the compiler applies default_recomputation to the stages that it has.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {

@@ -27,8 +27,8 @@ constexpr std::string_view kProportionOperators = "memory.available-memory-propo
 constexpr std::string_view kPartials = "model.partials";
 constexpr std::string_view kPartialsOperators = "model.partials-operators";
 
-/// The smallest proportion that Graphcore advises. The reason is poplin::createWeights() (see section 2.1 of the note
-/// on the available memory proportion).
+/// The smallest proportion that Graphcore advises, because of poplin::createWeights() (section 2.1 of the note on the
+/// available memory proportion).
 constexpr std::uint32_t kLeastAdvisedPermille = 50;
 
 constexpr std::uint32_t kMostIpus = 64;
@@ -81,7 +81,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-/// Returns the N of "ipuN", where `beginning` is "ipu".
+/// Returns the number after `beginning`, such as 3 for "ipu" and "ipu3". Returns nothing for any other text.
 std::optional<std::uint32_t> index_after(std::string_view beginning, std::string_view text) {
   if (!text.starts_with(beginning)) {
     return std::nullopt;
@@ -116,14 +116,14 @@ bool read_where(std::string where, ProductSetting& setting) {
   return dot == std::string::npos && kind.empty() && (setting.has_ipu() || setting.has_stage());
 }
 
-/// Returns a text that identifies the scope of a setting. Two settings of one key must not have the same scope.
+/// Returns a text that identifies the scope of a setting. No two settings of a key can have the same scope.
 std::string scope_of(ProductSetting setting) {
   setting.clear_text();
   setting.clear_value();
   return setting.SerializeAsString();
 }
 
-/// A setting with one value, one value per IPU, or values with a place or kind.
+/// Settings in the form of one value, one value per IPU, or values with a place or kind.
 template <typename Value>
 struct Everywhere {
   [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
@@ -168,7 +168,7 @@ struct Everywhere {
   }
 };
 
-/// A setting of the form REGEX=VALUE, repeated any number of times.
+/// Settings in the form REGEX=VALUE, any number of them.
 template <typename Value>
 struct ByOperator {
   [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
@@ -213,7 +213,7 @@ Settings& serialised(Options& options) {
   return *options.config.mutable_model()->mutable_serialised_matmuls();
 }
 
-/// Returns a function that replaces all settings given before, so that only the last value counts.
+/// Returns a function that replaces all earlier settings, so that only the last value counts.
 auto replaces(Settings& (*field)(Options&)) {
   return [field](Options& options, const std::vector<ProductSetting>& given) {
     field(options) = Settings(given.begin(), given.end());
@@ -233,14 +233,13 @@ OptionRow repeated_key(std::string_view name, const char* placeholder, const cha
   return row;
 }
 
-/// Returns the key that a setting was written with, in the format of `shown`.
+/// Formats the key with which a setting was written, as `shown` does.
 std::string shown(const Options& options, std::string_view everywhere, const ProductSetting& setting) {
   return shown(options,
                setting.operators().empty() ? std::string{everywhere} : fmt::format("{}-operators", everywhere));
 }
 
-/// Returns the largest number of IPUs per replica that the job may use. A check may also split the model over other
-/// numbers of IPUs.
+/// Returns the largest number of IPUs per replica that the job may use, including the other numbers that a check tries.
 std::uint32_t most_ipus(const Options& options) {
   std::uint32_t most = options.config.topology().ipus_per_replica();
   if (const auto* check = std::get_if<CheckRequest>(&options.request)) {
@@ -251,7 +250,7 @@ std::uint32_t most_ipus(const Options& options) {
   return most;
 }
 
-/// Refuses settings for IPUs that no replica has. Adds a note if a list leaves out IPUs, which then get the default,
+/// Rejects settings for IPUs that no replica has. Adds a note if a list leaves out IPUs, which then use the default,
 /// `otherwise`.
 Status check_ipus(Options& options, std::string_view key, const Settings& settings, std::string_view otherwise) {
   const std::uint32_t ipus = most_ipus(options);

@@ -4,8 +4,8 @@
 #include "launcher/options/options.h"
 #include "replica/base/error.h"
 
-/// Groups of keys with rules of their own. For each group, one function returns the rows, for job_rows.cc, and another
-/// checks their values, for check_together. Every check requires that all rows already have their values.
+/// Groups of keys that have their own rules. For each group, one function returns the rows, for job_rows.cc, and
+/// another checks their values, for check_together. Every check requires that all rows already have their values.
 namespace poprun::launcher {
 
 // The hyper-parameters of optimisers. Their rows are derived from what the optimisers declare (replica/ops/optimizers).
@@ -13,21 +13,21 @@ namespace poprun::launcher {
 /// Returns one row training.NAME for each hyper-parameter that any optimiser has.
 Rows hyper_parameter_rows();
 
-/// Keeps only the hyper-parameters of the configured optimiser, and gives those that the user left out the optimiser's
-/// own defaults. Adds a note if a number was given that only other optimisers use. Requires: options.settings records
-/// the origins of all rows. Errors: kUsage if a flag is true that the optimiser does not have.
+/// Keeps only the hyper-parameters of the configured optimiser, and sets those left out to the optimiser's defaults.
+/// Adds a note if a number was given that only other optimisers use. Requires: options.settings records the origins of
+/// all rows. Errors: kUsage if a flag is set that the optimiser does not have.
 Status resolve_hyper_parameters(Options& options);
 
 // Where a job's tensors are kept, and which of them are sharded across the replicas. `memory.weights`,
-// `memory.optimizer-state`, `memory.accumulators` and `memory.activations` give the location of a kind of tensor,
-// `memory.location` that of tensors by name. Names and defaults are those of PopART's TensorLocationSettings.
+// `memory.optimizer-state`, `memory.accumulators` and `memory.activations` set the location of a kind of tensor, and
+// `memory.location` sets it for tensors by name. Names and defaults are those of PopART's TensorLocationSettings.
 
 Rows location_rows();
 
 /// Checks that the requested sharding is possible. Errors: kUsage if it is not; the message gives the remedy.
 Status check_locations(Options& options);
 
-/// Returns whether a step accumulates gradients, either over several micro-batches or over the compute batches of one.
+/// Returns whether a step accumulates gradients over several micro-batches, or over several compute batches in one.
 bool accumulates(const proto::RunConfig& config);
 
 // Section [pipeline]: how a model is spread across the IPUs of a replica.
@@ -38,7 +38,7 @@ Rows pipeline_rows();
 Rows phase_rows();
 
 /// Checks the keys of [pipeline] and the phases against each other and against --ipus-per-replica, as far as possible
-/// without the model. Adds notes on keys without effect. Errors: kUsage; the message names the keys and the remedy.
+/// without the model. Adds notes on ineffective keys. Errors: kUsage; the message names the keys and the remedy.
 Status check_pipeline(Options& options);
 
 // Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each of
@@ -50,7 +50,7 @@ Status check_pipeline(Options& options);
 //                        KIND is convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
 //   REGEX=0.1            for the key with -operators; several are separated by spaces
 //
-// replica/compiler/planner/product_options.h says which setting applies to an operator.
+// replica/compiler/planner/product_options.h says which of these settings applies to an operator.
 
 Rows memory_proportion_rows();
 Rows partials_rows();
@@ -59,15 +59,15 @@ Rows partials_rows();
 /// of the keys with -operators.
 Rows serialisation_rows();
 
-/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings without
-/// effect and on proportions below the recommended minimum. Errors: kUsage; the message names the key, the value and
-/// the remedy.
+/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings that
+/// have no effect and on proportions below the recommended minimum. Errors: kUsage; the message names the key, the
+/// value and the remedy.
 Status check_products(Options& options);
 
 bool is_half(const Options& options);
 
-/// Checks options that exclude or need each other, derives values that follow from other options, and adds notes on
-/// options without effect. Errors: kUsage; the message names the options.
+/// Checks options that exclude or require each other, derives values that follow from other options, and adds notes on
+/// options that have no effect. Errors: kUsage; the message names the options.
 Status check_together(Options& options);
 
 }  // namespace poprun::launcher

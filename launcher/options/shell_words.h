@@ -6,11 +6,11 @@
 
 #include "replica/base/error.h"
 
-/// Splits and quotes words as a shell does.
+/// Functions that split and quote words as a shell does.
 namespace poprun::launcher {
 
-/// Splits `text` at blanks. '...' and "..." group characters, and the character after a backslash is taken literally,
-/// also inside "...". Nothing is expanded. (Boost's split_unix is not used because it ends "it's" at the apostrophe,
+/// Splits `text` at blanks. '...' and "..." group characters. A character after a backslash is taken literally, even
+/// inside "...". Nothing is expanded. (Boost's split_unix is not used because it ends "it's" at the apostrophe,
 /// unescapes inside '...', drops '' and accepts quotes that are not closed.) Errors: kUsage if a quote is not closed or
 /// the text ends in a backslash.
 Result<std::vector<std::string>> split_shell_words(std::string_view text);

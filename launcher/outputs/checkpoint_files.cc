@@ -38,7 +38,7 @@ Error as_unreadable(Error error) {
   return error;
 }
 
-/// Errors: those of read_checkpoint.
+/// Returns the size of a regular file. Errors: those of read_checkpoint.
 Result<std::uint64_t> size_of(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0) {
@@ -97,7 +97,7 @@ Result<Checkpoint> read_manifest(const std::string& folder) {
   return checkpoint;
 }
 
-/// Clears the fields that may differ.
+/// Clears the fields in which two runs of the same job may differ.
 void even_out(proto::RunConfig& config) {
   config.mutable_topology()->clear_num_instances();
   config.mutable_topology()->clear_instance_host();
@@ -106,7 +106,7 @@ void even_out(proto::RunConfig& config) {
   config.mutable_model()->clear_initial_weights();
 }
 
-/// Returns the first difference, as "training.learning-rate: 0.05 -> 0.1"; empty if there is none.
+/// Returns the first difference in a form such as "training.learning-rate: 0.05 -> 0.1", or "" if there is none.
 std::string difference(const proto::RunConfig& then, const proto::RunConfig& now) {
   std::string text;
   google::protobuf::util::MessageDifferencer differencer;
@@ -228,7 +228,7 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
 
 Status sync_folder(const std::string& folder) {
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some file systems cannot sync folders, and need not.
+  // Some file systems do not support syncing a folder, and do not need it.
   const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
   const int reason = errno;
   if (descriptor >= 0) {

@@ -12,10 +12,10 @@
 ///
 ///     DIR/step-N/state.safetensors   every variable after step N, optimiser state included
 ///     DIR/step-N/metrics.csv         the job's metrics up to step N
-///     DIR/step-N/manifest.json       CheckpointManifest: what else a job needs, and checksums
+///     DIR/step-N/manifest.json       CheckpointManifest: everything else that a job needs, and checksums
 ///     DIR/step-N.part/               an incomplete checkpoint, in progress or interrupted
 ///
-/// A folder step-N is always complete, because its files and then the folder are on the disk before it gets this name.
+/// A folder step-N is always complete, because its contents are synced to the disk before it gets this name.
 namespace poprun::launcher {
 
 inline constexpr const char* kStateFile = "state.safetensors";
@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kCheckpointFormat = 1;
 
 struct Checkpoint {
   std::string folder;
-  proto::CheckpointManifest manifest;  ///< The fields that this build knows.
+  proto::CheckpointManifest manifest;  ///< Without fields that are unknown to this build.
   bool is_of_this_build = true;        ///< If false, the files have not been checked.
 };
 
@@ -42,8 +42,8 @@ std::uint64_t step_of(const std::string& folder);
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
 /// Reads the manifest of the checkpoint `folder`. Checks the manifest against its own checksum, and each file against
-/// the size and checksum in the manifest. This reads the files completely. They are not read if a different version or
-/// build wrote the manifest. Such a checkpoint is not damaged, but check_same_job refuses it.
+/// the size and checksum in the manifest. This reads the files completely. If a different version or build wrote the
+/// manifest, they are not read: such a checkpoint is not damaged, but check_same_job rejects it.
 ///
 /// Errors
 ///   kData           the checkpoint is damaged; the message names the missing file, or the item that differs.
@@ -51,23 +51,23 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
 /// Checks that a job of `config` continues the checkpoint with bit-identical results. All settings must be the same,
-/// except those of where the job runs and what it outputs and, if the learning rate is constant, the number of steps.
-/// An ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
+/// except where the job runs, what it outputs and, if the learning rate is constant, the number of steps. An ONNX model
+/// is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
 ///   kUsage  a setting or the version differs (the message has both values), or a different build wrote the checkpoint.
 ///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 
-// Disk operations of a checkpoint writer. Errors of all of them: kInfrastructure, with the file's name.
+// Disk operations of a checkpoint writer. All of them return kInfrastructure errors, which name the file.
 
-/// Ensures that files which were created or renamed in a folder survive a crash.
+/// Ensures that the creation and renaming of files in a folder survives a crash.
 Status sync_folder(const std::string& folder);
 
 /// Copies the first `lines` lines of a file, piece by piece. Returns false if the file still has fewer lines.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);
 
-/// Removes a checkpoint. Even if the removal is interrupted, the checkpoint is either complete or absent.
+/// Removes a checkpoint. If the removal is interrupted, the checkpoint is still either complete or absent.
 void remove_checkpoint(const std::string& checkpoint);
 
 void remove_parts(const std::string& folder);

@@ -65,7 +65,7 @@ Status CheckpointWriter::take_folder() {
     POPRUN_TRY(sync_folder(parent));
   }
   const int folder = open(setup_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some network file systems do not support locks, and their errors are no reason to refuse the folder.
+  // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
   if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(folder);
     return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job is writing to it; choose another "
@@ -82,7 +82,7 @@ Status CheckpointWriter::take_folder() {
   const std::string probe = fmt::format("{}/.poprun-emu-{}", setup_.folder, getpid());
   if (mkdir(probe.c_str(), 0700) == 0) {
     rmdir(probe.c_str());
-  } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may have space later.
+  } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may regain space.
     const int reason = errno;
     close(folder);
     return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in it: {}", setup_.folder,
@@ -173,7 +173,7 @@ Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
   if (open_->file < 0) {
     return cannot_write(path, errno);
   }
-  // Reserves the space, so that a full disk is reported now. File systems that cannot reserve it report this later.
+  // Reserves the space, so that a full disk is reported now. File systems that cannot reserve space report it later.
   const auto size = static_cast<off_t>(header.size() + end);
   while (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
     const int reason = errno;
@@ -263,7 +263,7 @@ Status CheckpointWriter::complete() {
   return {};
 }
 
-/// Waits until metrics.csv has as many rows as the checkpoint counts, and copies them.
+/// Waits until metrics.csv has all rows up to the checkpoint, and copies these rows.
 Status CheckpointWriter::await_metrics(const std::string& to) const {
   const std::uint64_t lines = 1 + open_->host.metric_rows();
   const std::string& from = setup_.metrics;
@@ -316,8 +316,8 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   return sync_folder(setup_.folder);
 }
 
-/// Removes old checkpoints. Those of an earlier job go once this job has stored its first. If this job resumed from an
-/// earlier step, checkpoints of later steps stay, since they are its own and bit-identical to those that it will take.
+/// Removes old checkpoints. Removes those of an earlier job when this job has stored its first. If this job resumed
+/// from an earlier step, keeps checkpoints of later steps: they are its own, bit-identical to those that it will take.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -329,8 +329,8 @@ void CheckpointWriter::prune() {
   std::ranges::for_each(old, remove_checkpoint);
 }
 
-/// Removes the oldest checkpoint to make room on a full disk, but never the last complete one. Checkpoints of later
-/// steps may be unreadable (JobCheckpoints::latest), so they do not count.
+/// Removes the oldest checkpoint to make room on a full disk, but never the last complete one. Ignores checkpoints of
+/// later steps, which may be unreadable (JobCheckpoints::latest).
 bool CheckpointWriter::make_room() {
   std::vector<std::string> all = checkpoints_in(setup_.folder);
   std::erase_if(all, [this](const std::string& other) { return step_of(other) > open_->step; });

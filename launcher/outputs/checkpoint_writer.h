@@ -15,7 +15,7 @@
 namespace poprun::launcher {
 
 /// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and removes old ones. It
-/// does not buffer: bytes are written to their final place as they arrive. It belongs to one thread, which may wait for
+/// does not buffer: bytes are written to their final place as they arrive. It belongs to one thread, which may block on
 /// the disk.
 class CheckpointWriter {
  public:
@@ -29,8 +29,8 @@ class CheckpointWriter {
   enum class Outcome : std::uint8_t {
     kStored,
     kFailed,      ///< The disk did not accept the part; it may be sent again.
-    kRefused,     ///< The folder belongs to another job, so retries would fail, too.
-    kSuperseded,  ///< A later checkpoint, or the same part sent again, replaced it.
+    kRefused,     ///< The folder belongs to another job, so retries would also fail.
+    kSuperseded,  ///< Replaced by a later checkpoint, or because the same part was sent again.
   };
   using Done = std::function<void(Outcome)>;
 
@@ -39,7 +39,7 @@ class CheckpointWriter {
     std::uint64_t bytes = 0;
     double seconds = 0;  ///< Wall time from the arrival of the first part.
   };
-  /// Called when a checkpoint is complete or, with the reason, when the disk has not accepted it.
+  /// Called when a checkpoint is complete, or with the reason when the disk has not accepted it.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
 
   CheckpointWriter(Setup setup, News news);
@@ -48,7 +48,7 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   /// Locks the folder against other jobs on this machine, and removes interrupted checkpoints. Errors: kUsage if the
-  /// folder cannot be created or written to, is locked, or has checkpoints of another job that may not be replaced.
+  /// folder cannot be created or written to, is locked, or has checkpoints of another job that must not be replaced.
   Status take_folder();
 
   /// Declares that the existing checkpoints are this job's own. Call before the first part.
@@ -61,7 +61,7 @@ class CheckpointWriter {
   void begin(const proto::StatePart& part, Done done);
   void write(std::uint32_t replica, std::string_view bytes);
   void end(std::uint32_t replica);
-  /// Drops a part whose stream broke off, together with its checkpoint.
+  /// Drops a part whose stream was cut off, together with its checkpoint.
   void cancel(std::uint32_t replica);
 
   /// Returns whether this job has stored a checkpoint. Threads: any.
@@ -71,7 +71,7 @@ class CheckpointWriter {
   /// any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Sets whether metrics.csv accepts no rows, as on a full disk. No checkpoint then waits for rows. Threads: any.
+  /// Sets whether metrics.csv accepts no rows, as on a full disk. If so, no checkpoint waits for rows. Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
   /// Declares metrics.csv complete. A checkpoint that waits for more rows is then dropped without `News`. Threads: any.
@@ -90,8 +90,8 @@ class CheckpointWriter {
     std::uint64_t step = 0;
     std::uint32_t parts_expected = 0;
     proto::HostState host;
-    std::vector<std::uint64_t> begins;  ///< Offset in the file, by variable.
-    std::vector<std::uint64_t> bytes;   ///< By variable.
+    std::vector<std::uint64_t> begins;  ///< Offset of each variable in the file.
+    std::vector<std::uint64_t> bytes;   ///< Size of each variable.
     std::vector<Part> parts;
     int file = -1;
     double began = 0;

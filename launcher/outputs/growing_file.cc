@@ -129,7 +129,7 @@ void Saving::begin() {
   const auto task = [this] { return write_(given_up_); };
   try {
     running_ = std::async(std::launch::async, task);
-  } catch (const std::system_error&) {  // The host cannot start a thread.
+  } catch (const std::system_error&) {  // No thread can be started here.
     running_ = std::async(std::launch::deferred, task);
   }
 }

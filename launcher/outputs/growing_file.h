@@ -13,24 +13,24 @@
 
 namespace poprun::launcher {
 
-/// Returns the error for a file that cannot be written. `reason` is the errno. If the disk is full or a quota is used
-/// up, the error records a shortage of unknown size.
+/// Returns the error for a file that cannot be written. `reason` is the errno. If the disk or a quota is full, the
+/// error records a shortage of unknown size.
 tl::unexpected<Error> cannot_write(const std::string& path, int reason);
 
 /// Writes all `bytes` at `offset` of an open file. `path` is the file's name in messages.
 Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset);
 
-/// A file of lines. While the disk is full, new lines wait in memory; the file always ends with a complete line.
+/// A file of lines, the last of which is always complete. While the disk is full, new lines wait in memory.
 class GrowingFile {
  public:
-  /// Lines that wait beyond `waiting_bytes_max` are left out. Once the file accepts lines again, a line says how many.
+  /// Lines that would exceed `waiting_bytes_max` while waiting are left out. A later line says how many were.
   explicit GrowingFile(std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : path_(std::move(path)), waiting_bytes_max_(waiting_bytes_max) {}
   GrowingFile(GrowingFile&& other) noexcept;
   GrowingFile& operator=(GrowingFile&& other) noexcept;
   ~GrowingFile();
 
-  /// Appends complete lines. They are in the file once `flush` succeeds.
+  /// Appends complete lines. They reach the file when `flush` succeeds.
   void append(std::string_view lines);
 
   /// Keeps the present contents of the file. Call before the first `flush`.
@@ -57,7 +57,7 @@ class GrowingFile {
 /// itself belongs to one thread.
 class Saving {
  public:
-  /// This runs in the other thread, and again after each failure. It should return soon once `given_up` is true.
+  /// Runs in the other thread, and again after each failure. Should return soon after `given_up` becomes true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
   explicit Saving(Write write);

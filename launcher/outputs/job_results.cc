@@ -17,7 +17,7 @@ namespace {
 constexpr double kBetweenSavesSeconds = 1;
 constexpr std::uint64_t kParametersMax = std::uint64_t{1} << 60;
 constexpr std::uint64_t kBytesOfAParameterMax = 8;
-// This allows for running statistics and for names and shapes of tensors, which a job's shape does not count.
+// Space for running statistics and for the names and shapes of tensors, which the announced shape does not count.
 constexpr std::uint64_t kOtherWeightBytesMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kBytesOfATensor = 256;  // Per tensor, besides its data and name.
 constexpr std::uint32_t kCheckedRunsMax = 65'536;
@@ -100,7 +100,7 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Collects weights up to a bound, since a broken replica may never stop sending. The disk has space for `parameters_`.
+/// Collects weights up to a bound, since a broken replica may never stop sending. The disk has room for all parameters.
 Status JobResults::take_weights(const proto::TensorChunk& chunk) {
   const std::uint64_t most = kBytesOfAParameterMax * parameters_ + kOtherWeightBytesMax;
   const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
@@ -153,7 +153,7 @@ void JobResults::finish_check() {
   });
 }
 
-/// Checks for space on the disk now, rather than after the last step.
+/// Checks that the disk has space for the weights, now rather than after the last step.
 Status JobResults::check_room_for_weights() const {
   const std::uint64_t bytes = choice_of<Precision>(config_.model().precision()) == Precision::kHalf ? 2 : 4;
   return config_.inference() || config_.has_profile() ? Status{} : check_room(folder_, parameters_ * bytes);
@@ -221,9 +221,9 @@ Status JobResults::finish() {
   return {};
 }
 
-/// Runs in the thread of `saving_`. Results that cannot be reproduced are written first.
+/// Runs in the thread of `saving_`. First writes the results that cannot be reproduced.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
-  // The folder is recreated if necessary. A user who has removed it meanwhile should not also lose the training.
+  // The folder is recreated if the user has removed it meanwhile, so that the results are not lost, too.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
   if (!main_file_written_ && !config_.has_profile()) {

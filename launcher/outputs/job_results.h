@@ -20,41 +20,41 @@
 namespace poprun::launcher {
 
 /// Writes the reports of one job's instances to the files of result_files.h. A disk that accepts no data does not stop
-/// the job: pending data waits in memory, and the write is retried. That memory is bounded. Weights may take 8 B for
+/// the job: pending data waits in memory, and the write is retried. The memory is bounded. Weights may take 8 B for
 /// each parameter in the job's announced shape, plus 64 MiB for everything else. The requested steps limit the dumps,
 /// and the plan of a check limits its runs. A sender that exceeds these bounds has a bug.
 ///
 /// Errors of all functions: kBug if the report contradicts itself; kInfrastructure if inference cannot write outputs.
 class JobResults {
  public:
-  /// `config` must outlive this. `folder` need not exist before the first item arrives.
+  /// `config` must outlive this. `folder` must exist when the first item arrives.
   JobResults(std::string folder, const proto::RunConfig& config);
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
-  /// Resumes from a checkpoint. Once the first result arrives, the folder gets the checkpoint's metrics and keeps the
-  /// dumps of steps up to `step`. Call this before the first item.
+  /// Resumes from a checkpoint. When the first result arrives, the folder receives the checkpoint's metrics and keeps
+  /// the dumps of steps up to `step`. Call this before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// Takes an item. The first item removes the results of an earlier run, so a job that fails before it loses nothing.
-  /// Errors: also kInfrastructure, if there is no space for the coming weights or an earlier result cannot be removed.
+  /// Takes an item. The first item removes the results of an earlier run, so a job that fails sooner destroys nothing.
+  /// Errors: also kInfrastructure, if the disk has no room for the weights, or an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
-  /// Flushes everything taken so far to the files, where others can read it. Call this often. `now` is in seconds of a
-  /// monotonic clock. Errors: kInfrastructure if the disk does not accept the data.
+  /// Flushes everything taken so far to the files, where other programs can read it. Call this often. `now` is in
+  /// seconds of a monotonic clock. Errors: kInfrastructure if the disk does not accept the data.
   Status refresh(double now);
 
   /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
 
-  /// Ends the report, and begins to write weights or outputs, then pending metrics, then the profile. Does nothing if
-  /// no profile has arrived, because the report came from a different instance or broke off.
+  /// Ends the report, and begins to write weights or outputs, then pending metrics, then the profile. Writes nothing if
+  /// no profile has arrived, because the report came from a different instance or was cut off.
   Status finish();
 
   /// Returns whether the whole report has arrived; its files may not be complete on disk yet.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }
   [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
-  /// After a failed attempt to write the files, returns the reason why they are not complete yet.
+  /// Returns why the last attempt to write the files failed, or nothing if they are complete or no attempt has failed.
   [[nodiscard]] std::optional<Error> save_failure() const { return saving_ ? saving_->failure() : std::nullopt; }
   /// Returns the whole job's profile. Requires: `reported`, and the job is not a check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
@@ -62,13 +62,13 @@ class JobResults {
   /// In inference, returns the number of items whose outputs have been written.
   [[nodiscard]] std::uint64_t items_written() const;
 
-  /// Returns whether the dump of any step up to `step` has yet to arrive or to be completed.
+  /// Returns whether any dump of a step up to `step` has yet to arrive or to be completed.
   [[nodiscard]] bool awaits_dumps(std::uint64_t step) const {
     return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
   }
 
-  /// Writes the incomplete dumps. Call this once nothing more will arrive. Returns one line per file and, if the job
-  /// ended after step `ended_after`, one line for the requested steps that never began.
+  /// Writes the remaining dumps, even incomplete ones. Call this when nothing more will arrive. Returns one line per
+  /// file and, if the job ended after step `ended_after`, one line for requested steps that were not dumped.
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
@@ -88,16 +88,16 @@ class JobResults {
   const proto::RunConfig& config_;
   std::string resumed_;                 ///< Folder of the checkpoint that the job resumes from, or empty.
   bool begun_ = false;                  ///< The first result has arrived.
-  std::optional<GrowingFile> metrics_;  ///< Set once the first row arrives.
+  std::optional<GrowingFile> metrics_;  ///< Set when the first row arrives.
   bool metrics_wait_ = false;
   WeightsCollector weights_;
-  std::uint64_t parameters_ = 0;                     ///< Number according to the announced shape; 0 before it arrives.
-  std::uint64_t weight_bytes_ = 0;                   ///< Bytes received.
+  std::uint64_t parameters_ = 0;                     ///< Parameters in the announced shape; 0 before it arrives.
+  std::uint64_t weight_bytes_ = 0;                   ///< Bytes of weights received.
   std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until written to the disk.
   std::uint64_t last_step_ = 0;                      ///< The last completed step.
   double dumps_failed_at_ = 0;
   std::set<std::uint64_t> dumps_due_;  ///< Steps whose dumps are not written yet.
-  std::optional<NpyFile> outputs_;     ///< Set once the first piece arrives.
+  std::optional<NpyFile> outputs_;     ///< Set when the first piece arrives.
   std::optional<proto::Profile> profile_;
   proto::CheckReport check_;
   bool report_over_ = false;

@@ -16,7 +16,7 @@ namespace {
 
 struct Element {
   std::string_view type;
-  std::string_view descr;  ///< NumPy's name of the type.
+  std::string_view descr;  ///< NumPy's name for the type.
   std::uint64_t bytes;
 };
 
@@ -62,7 +62,7 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type, 
     if (file.file_ == nullptr || ftruncate(fileno(file.file_.get()), size) != 0) {
       return file.failed();
     }
-    // If the file system can reserve space, a lack of space is reported now.
+    // If the file system can reserve space, a full disk is reported now.
     if (fallocate(fileno(file.file_.get()), 0, 0, size) != 0 && errno == ENOSPC) {
       return file.failed();
     }

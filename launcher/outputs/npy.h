@@ -11,8 +11,8 @@
 
 namespace poprun::launcher {
 
-/// A .npy file that is filled in any order and appears either complete or not at all. The format is version 1.0 of
-/// NumPy's, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. No data is kept in memory.
+/// A .npy file that is filled in any order and appears either complete or not at all. The format is NumPy's version
+/// 1.0, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. No data is kept in memory.
 class NpyFile {
  public:
   /// Creates the file and reserves space for the whole array, at `path` with ".part" appended. `type` is "f32", "f16",
@@ -25,10 +25,10 @@ class NpyFile {
   ~NpyFile();
 
   /// Writes row-major little-endian bytes, `offset` bytes from the first element. Each byte must be written exactly
-  /// once. Errors: kInfrastructure if the disk accepts no more data; kBug if the bytes lie outside the array.
+  /// once. Errors: kInfrastructure if the disk accepts no more data; kBug if the bytes are outside the array.
   Status write(std::uint64_t offset, std::string_view data);
 
-  /// Returns how many entries of the first dimension have been written, judging by the number of bytes.
+  /// Returns the number of bytes written so far, in whole entries of the first dimension.
   [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
 
   /// Gives the file its final name. Errors: kInfrastructure, as for `write`; kBug if bytes are missing.
@@ -44,7 +44,7 @@ class NpyFile {
   [[nodiscard]] tl::unexpected<Error> failed() const;
 
   std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;  ///< Null once finished or moved from.
+  std::unique_ptr<std::FILE, Close> file_;  ///< Null after `finish` or a move.
   std::uint64_t header_bytes_ = 0;
   std::uint64_t data_bytes_ = 0;
   std::uint64_t row_bytes_ = 1;

@@ -23,7 +23,7 @@ Json sorted(const Json& map) {
   return nlohmann::json(map);
 }
 
-/// Converts a field's value, or one of its values if the field is repeated.
+/// Turns 64-bit numbers from strings into numbers in a field's value, or in one value of a repeated field.
 void put_numbers(const FieldDescriptor& field, Json& value) {
   const bool is_integer =
       field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 || field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;
@@ -64,7 +64,7 @@ bool parse(const std::string& bytes, proto::Profile& profile) {
                                 : profile.ParseFromString(bytes);
 }
 
-/// Serialises the profile with maps sorted by key, so that equal profiles give identical bytes.
+/// Serialises the profile with maps sorted by key, so that identical profiles yield identical bytes.
 std::string serialised(const proto::Profile& profile) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);

@@ -12,12 +12,12 @@ namespace poprun::launcher {
 /// Errors: kData, with `path` and the reason why it cannot be read.
 Result<std::string> read_file(const std::string& path, std::uint64_t most);
 
-/// Returns the size of a regular file before it is read, or nothing for a pipe or a missing file.
+/// Returns the size of a regular file without reading it, or nothing for a pipe or a missing file.
 std::optional<std::uint64_t> size_of_file(const std::string& path);
 
 /// An ONNX model. The launcher does not interpret it: replica 0 parses the bytes.
 struct OnnxFile {
-  std::string name;   ///< As in the configuration; empty if the job has no ONNX model.
+  std::string name;   ///< As given in the configuration; empty if the job has no ONNX model.
   std::string bytes;  ///< The whole file; at most protobuf's 2 GiB.
 };
 

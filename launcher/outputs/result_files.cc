@@ -23,17 +23,17 @@ namespace fs = std::filesystem;
 
 constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv", "profile.json", "profile.pb"};
 
-constexpr std::size_t kPieceBytes = 16 << 20;  // Written between two checks for cancellation.
+constexpr std::size_t kPieceBytes = 16 << 20;  // Bytes written between two checks for cancellation.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
-/// Returns the bytes that this user can use on the disk of `folder`; nothing if the file system does not report them.
+/// Returns the free bytes available to this user on the disk of `folder`, if the file system reports them.
 std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   struct statvfs disk {};
   const bool tells = statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0;
   return tells ? std::optional(disk.f_bavail * disk.f_frsize) : std::nullopt;
 }
 
-/// If space is short, adds the `needed` bytes to a file's error, and also the available bytes if those are too few.
+/// If space is short, adds the `needed` bytes to the error. Also adds the free bytes if they are fewer than that.
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
@@ -50,7 +50,7 @@ tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_co
   return fail(ErrorCode::kUsage, fmt::format("--output-dir {} cannot be created: {}", folder, reason.message()));
 }
 
-/// Creates a file as a test, since permission bits are not reliable (for root, or on read-only file systems).
+/// Creates a file as a test, since permission bits are unreliable for root and on read-only file systems.
 Status try_to_write(const fs::path& folder) {
   const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
   const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -140,7 +140,7 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   }
   OutputFolder taken =
       held.lies_at(folder) ? std::move(held) : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some network file systems do not support locks, and their errors are no reason to refuse the folder.
+  // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
   if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
                                                "or wait until it ends",

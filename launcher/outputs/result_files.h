@@ -36,22 +36,22 @@
 /// line.
 namespace poprun::launcher {
 
-/// Names of the files and folders that a run leaves in its output folder besides its results.
+/// Names of the file and the folder that a run leaves in its output folder besides its results.
 struct Traces {
   const char* logs;
   const char* failure;
 };
 Traces traces_of(const proto::RunConfig& config);
 
-/// The output folder of a job, locked against other jobs on this machine as long as this object lives.
+/// The output folder of a job, which this object keeps locked against other jobs on this machine.
 class OutputFolder {
  public:
-  /// Creates the folder and, in it, the folder `logs`, if they do not exist. The files of an earlier run stay, except
-  /// results that were incomplete when it was killed. With `sets_aside`, moves failure.txt and the logs of an earlier
-  /// attempt to the next free attempts/N, as far as possible. `held` is the lock that an earlier attempt has on the
-  /// same `folder`. It is passed on so that no other job can lock the folder in between. Errors: kUsage if the folder
-  /// cannot be created or written to, if another job has locked it, or if it contains earlier results and `overwrite`
-  /// is false.
+  /// Creates the folder and, in it, the folder `logs`, if they do not exist. Leaves the files of an earlier run in
+  /// place, except results that were incomplete when that run was killed. With `sets_aside`, moves failure.txt and the
+  /// logs of an earlier attempt to the next free attempts/N, as far as possible. `held` is the lock that an earlier
+  /// attempt has on the same `folder`, passed on so that no other job can lock the folder in between. Errors: kUsage if
+  /// the folder cannot be created or written to, if another job has locked it, or if it contains earlier results and
+  /// `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                    bool sets_aside = false, OutputFolder held = {});
 
@@ -63,35 +63,35 @@ class OutputFolder {
  private:
   explicit OutputFolder(int lock) : lock_(lock) {}
 
-  /// Returns whether this folder is still the one at `path`, and has not been removed or replaced.
+  /// Returns whether this folder is still the one at `path`, not removed or replaced.
   [[nodiscard]] bool lies_at(const std::string& path) const;
 
   int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
 };
 
-/// Checks that this user can store `bytes` of weights on the disk of `folder`. The space of earlier results counts as
-/// free, since they are removed first. Errors: kInfrastructure.
+/// Checks that `bytes` of weights fit on the disk of `folder`, as far as this user can use it. The space of earlier
+/// results counts as free, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, its failure.txt and, if `dumps` is true, its dumps. The file `kept`, from
-/// which this job starts, stays. The logs stay until the first new log removes them. Errors: kInfrastructure if a file
-/// cannot be removed, which is better found out now than when the new result is complete.
+/// Removes the results of an earlier run, its failure.txt and, if `dumps` is true, its dumps. Keeps the file `kept`,
+/// from which this job starts, and the logs, which the first new log removes. Errors: kInfrastructure if a file cannot
+/// be removed; this is better discovered now than when the new result is complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
-/// Writes `parts` one after the other to `path`, so that the file appears either complete or not at all. If another
-/// thread sets `given_up` meanwhile, the file does not appear.
+/// Writes `parts` one after the other to `path`. The file appears either complete or not at all. If another thread sets
+/// `given_up` meanwhile, it does not appear.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up = nullptr);
 
 std::string metrics_header();
-/// Formats floats with 9 digits, so that each float32 reads back exactly. The `split` of an evaluation is "test".
+/// Formats a row. Floats have 9 digits, so each float32 reads back exactly. The `split` of an evaluation is "test".
 std::string metrics_row(const proto::StepMetrics& metrics);
 std::string metrics_row(const proto::EvaluationMetrics& metrics);
 
-/// Assembles weights, or the tensors of a dump, from the chunks of a report.
+/// Assembles weights, or a dump's tensors, from the chunks of a report.
 class WeightsCollector {
  public:
-  /// Errors: kBug if chunks of two tensors are mixed, a type is unknown, or the size does not match the shape.
+  /// Adds a chunk. Errors: kBug if chunks of tensors are mixed, a type is unknown, or a size does not match the shape.
   Status take(const proto::TensorChunk& chunk);
 
   /// Drops the last tensor if it is incomplete. Returns the number of tensors.
@@ -109,8 +109,8 @@ class WeightsCollector {
   bool open_ = false;  ///< The last tensor is incomplete.
 };
 
-/// One log per replica, which is opened at the replica's first line. The first line of any replica removes the logs of
-/// an earlier run. While the disk is full, a few lines of each log wait, and the others are only counted.
+/// One log per replica, opened at the replica's first line. The first line of any replica removes the logs of an
+/// earlier run. While the disk is full, a few lines of each log wait in memory, and further lines are only counted.
 class ReplicaLogs {
  public:
   ReplicaLogs(std::string folder, std::uint32_t replicas) : folder_(std::move(folder)), replicas_(replicas) {}
@@ -120,7 +120,7 @@ class ReplicaLogs {
 
   void write(std::uint32_t replica, std::string_view line);
 
-  /// Tries again to write the lines that are waiting. Errors: kInfrastructure, for the first log that fails.
+  /// Tries again to write the waiting lines. Errors: kInfrastructure, for the first log that cannot be written.
   Status flush();
 
  private:

@@ -49,7 +49,7 @@ std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
   return type == kTypes.end() ? std::nullopt : std::optional<std::uint64_t>(type->second);
 }
 
-/// Returns the list of non-negative integers at `key`; nothing if there is none.
+/// Returns the list of non-negative integers at `key`, or nothing if there is no such list.
 std::optional<std::vector<std::int64_t>> integers(const Json& object, const char* key) {
   const auto list = object.find(key);
   if (list == object.end() || !list->is_array()) {
@@ -66,7 +66,7 @@ std::optional<std::vector<std::int64_t>> integers(const Json& object, const char
   return values;
 }
 
-/// Parses the header as JSON. It throws no exceptions, and refuses JSON that is nested more deeply than necessary.
+/// Parses the header as JSON. Throws no exceptions, and rejects JSON that is nested too deeply for this format.
 Result<Json> parse_header(std::string_view text) {
   std::vector<std::string> names;
   const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -143,7 +143,7 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
 }
 
 /// Recognises weights files in other formats and returns advice on them, or "" for any other bytes. Requires: `begin`
-/// is not a valid header length. The first two bytes of a pickle could also be part of a valid length.
+/// is not a valid header length. Otherwise, the first two bytes could be a pickle's or part of a length.
 std::string_view other_format(std::string_view begin) {
   if (begin.starts_with("PK\x03\x04")) {
     return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "
@@ -185,7 +185,7 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
   return length;
 }
 
-/// Returns the tensors that the header lists. They must fill the data without gaps.
+/// Returns the tensors that the header lists, after checking that they fill the data without gaps.
 Result<std::vector<TensorEntry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
   POPRUN_ASSIGN(const Json header, parse_header(text));
   std::vector<TensorEntry> entries;
@@ -224,7 +224,7 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
 Status check_header(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_TRY(list_file(path, file_bytes));
   const auto memory = free_memory();
-  // Memory must hold the bytes of the file, and the tensors made from them.
+  // Memory must hold both the bytes of the file and the tensors that are made from them.
   if (memory && file_bytes > static_cast<std::uint64_t>(memory->bytes.count()) / 2) {
     return fail(ErrorCode::kHostResources,
                 fmt::format("reading it needs {} of memory, twice its size, but only {} is free ({}); use a "

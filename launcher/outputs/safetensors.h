@@ -37,7 +37,7 @@ struct TensorEntry {
 /// Returns the size in bytes for a dtype and shape, or nothing if the dtype is unknown or the size overflows.
 std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape);
 
-/// Convert a dtype to the spelling used everywhere else, such as "F32" to "f32", and back.
+/// These functions convert a dtype to the spelling used everywhere else, such as "F32" to "f32", and back.
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
@@ -45,12 +45,12 @@ std::string dtype_of(std::string_view element_type);
 /// the same order give identical bytes. Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
-/// Returns the same for tensors at the offsets in `entries`. Requires: in this order, they fill the data without gaps.
+/// Does the same for tensors at the offsets in `entries`. Requires: in this order, they fill the data without gaps.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
-/// Parses the bytes of a file and returns its tensors in the order of their data. It trusts no input and never crashes
-/// (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps. Errors: kData;
-/// the message names `file`, what is wrong in it, and where.
+/// Parses the bytes of a file and returns its tensors in the order of their data. Accepts untrusted input and never
+/// crashes (tests/fuzz). The header may list tensors in any order, but the data must have no gaps or overlaps. Errors:
+/// kData; the message names `file`, what is wrong in it, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
 /// Reads the file at `path` and parses it as `parse_safetensors` does. For a regular file, checks the header, and its

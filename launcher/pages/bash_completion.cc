@@ -14,8 +14,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// The script compares candidates with the whole word that was typed, such as --option=value. But bash splits a word at
-/// each character of COMP_WORDBREAKS, such as = and :, and expects only the last part in the reply.
+/// The script compares candidates with the whole word that was typed, such as --option=value. However, bash splits
+/// words at the characters of COMP_WORDBREAKS, such as = and :, and expects only the last part in the reply.
 constexpr const char* kScript = R"script(
 # Adds the candidates that begin with $value, each with $head in front.
 _poprun_emu_add() {
@@ -90,7 +90,7 @@ std::string case_of(const OptionRow& row) {
   return row.placeholder.empty() ? "" : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// Returns the beginnings of sources, such as "fashion-mnist" and "idx:". The text for one kind of source may name
+/// Returns the beginnings of data sources, such as "fashion-mnist" and "idx:". The text for one kind of source may list
 /// several forms, as in "npy:DIR, npy:NAME=FILE".
 std::vector<std::string> beginnings_of_sources() {
   static const std::regex kPrefix("[a-z0-9-]+:");

@@ -10,8 +10,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Escapes `text` so that groff prints it unchanged. Otherwise, groff would turn `-` into a hyphen that cannot be
-/// copied, and would take a `.` or `'` at the beginning of a line for a request.
+/// Escapes `text` so that groff prints it unchanged. Otherwise, groff would turn `-` into a typographic hyphen, and
+/// would treat a `.` or `'` at the beginning of a line as a request.
 std::string escaped(std::string_view text) {
   std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {

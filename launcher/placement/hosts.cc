@@ -83,7 +83,7 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   return numbers;
 }
 
-/// An entry of a list: a name and the properties of its hosts. A name with brackets stands for several hosts.
+/// An entry of a list: a name and the properties of its hosts. A name with brackets denotes several hosts.
 struct Entry {
   std::string names;
   std::uint32_t slots = 0;

@@ -21,28 +21,28 @@ struct Host {
 
 /// Parses lists such as `node0,node1:4`, `node[0-2,4]`, `n[00-03]-ib`, `rack[0-1]n[0-3]` and `user@node0`. Leading
 /// zeros are kept, and spaces around commas are ignored. A number of slots after a name with brackets, or a user before
-/// it, applies to each of its hosts. Errors: kUsage. The message says which part is wrong and what it should look like.
+/// the name, applies to each of its hosts. Errors: kUsage. The message quotes the wrong part and shows a correct form.
 Result<std::vector<Host>> parse_host_list(std::string_view text);
 
-/// Parses Open MPI's hostfile, with `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line and `#` comments.
+/// Parses an Open MPI hostfile: `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line, and `#` comments.
 /// max_slots limits the slots of its line. MPICH's `HOST:N` is also accepted. A host on several lines has the sum of
-/// their slots, where a line without slots counts as one, as in PBS's files. Errors: kUsage (`file:line: ...`).
+/// their slots; a line without slots counts as one slot, as in PBS's files. Errors: kUsage (`file:line: ...`).
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text);
 
-/// Returns whether both names may mean the same host: either they are identical, or they differ only in that one of
-/// them has a domain, like node0 and node0.cluster. Addresses have no domain.
+/// Returns whether both names may mean the same host: they are identical, or identical except that one has a domain,
+/// like node0 and node0.cluster. Addresses have no domain.
 bool same_host(std::string_view one, std::string_view other);
 
 struct KnownHost {
-  bool is_this_machine = false;  ///< Whether it is the machine on which the launcher runs.
-  std::string address = {};      ///< Its first IPv4 address; empty: its name does not resolve here.
+  bool is_this_machine = false;  ///< Whether the launcher runs on this host.
+  std::string address = {};      ///< The host's first IPv4 address; empty: its name does not resolve here.
 };
 
-/// Recognises this machine only by its names: localhost, its own name with or without a domain, and its name in Slurm.
+/// Recognises this machine only by name: localhost, its own name with or without a domain, and its name in Slurm.
 std::vector<KnownHost> known_by_name(std::span<const Host> hosts);
 
 /// Does the same, and also recognises this machine by every name that resolves to one of its addresses. After 5 s, no
-/// further lookup begins, and the remaining hosts are known by name only.
+/// further lookup begins, and the remaining hosts are recognised only by name.
 std::vector<KnownHost> look_up(std::span<const Host> hosts);
 
 /// Returns the name of this machine for messages.
@@ -50,7 +50,7 @@ std::string machine_name();
 
 struct JobHosts {
   std::vector<Host> hosts;     ///< Empty: only this machine.
-  std::string source = {};     ///< Where the list comes from, if not from the command line.
+  std::string source = {};     ///< Origin of the list, if it is not the command line.
   std::string slurm_job = {};  ///< Slurm job in which srun reaches the hosts; empty: none.
 };
 
@@ -59,7 +59,7 @@ struct JobHosts {
 /// sees only the hosts that it is given. If Slurm has `instances` tasks, the tasks of a node are its slots.
 ///
 /// Errors
-///   kUsage          a list cannot be parsed, a host is not in Slurm's job, or arguments for mpirun name hosts.
+///   kUsage          a list cannot be parsed, a host is not in the Slurm job, or arguments for mpirun name hosts.
 ///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts are unusable; says which to unset.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 

@@ -79,7 +79,7 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses tasks as slots if Slurm has one per instance. Any other number of tasks may be one per processor or a default.
+/// Uses Slurm's tasks as slots if there is one per instance. Any other number may be a default or one per processor.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));
@@ -112,7 +112,7 @@ Result<JobHosts> hosts_of_slurm(SlurmJob job, std::uint32_t instances) {
       .hosts = job.hosts, .source = fmt::format("Slurm job {}", job.number), .slurm_job = reached ? job.number : ""};
 }
 
-/// Returns the hosts that the user named, with the names that Slurm has for them.
+/// Returns the hosts that the user named, under the names that Slurm uses for them.
 Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& job) {
   for (Host& host : hosts) {
     const auto is_it = [&](const Host& node) { return same_host(node.name, host.name); };
@@ -133,7 +133,7 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
   return JobHosts{.hosts = std::move(hosts), .slurm_job = job.number};
 }
 
-/// Reads Grid Engine's file, which has `HOST SLOTS QUEUE PROCESSORS` per line. Returns nothing without such a job.
+/// Reads Grid Engine's file, with `HOST SLOTS QUEUE PROCESSORS` per line. Returns nothing outside of a Grid Engine job.
 Result<std::optional<JobHosts>> hosts_of_grid_engine() {
   const auto file = variable({"PE_HOSTFILE"});
   const auto job = variable({"JOB_ID"});
@@ -172,7 +172,7 @@ bool lists_hosts(const std::string& text) {
   return false;
 }
 
-/// Returns the hosts in the file that Open MPI's parameter names. If it is not set, returns those in the default file.
+/// Returns the hosts in the file that Open MPI's parameter names or, if that is not set, in the default file.
 Result<JobHosts> hosts_by_default(const Options& options) {
   const std::array<std::string, 1> parameter = {"orte_default_hostfile"};
   const auto set = mca_parameter(parameter, options.mpirun.global_args);
@@ -198,7 +198,7 @@ Result<JobHosts> hosts_by_default(const Options& options) {
   return JobHosts{.hosts = std::move(*hosts), .source = fmt::format("Open MPI's default hostfile {}", file)};
 }
 
-/// Refuses arguments that would make mpirun use hosts that the launcher does not know.
+/// Rejects mpirun arguments that name hosts, because the launcher itself places the instances.
 Status check_mpi_arguments(std::span<const std::string> arguments) {
   constexpr std::array kHostOptions = {"-H",
                                        "-host",

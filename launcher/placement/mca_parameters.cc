@@ -26,7 +26,7 @@ std::string trimmed_line(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Returns the index at which `--mca NAME VALUE` begins for one of `names`.
+/// Returns the index of the first `--mca NAME VALUE` whose NAME is one of `names`.
 std::optional<std::size_t> argument_at(std::span<const std::string> names, std::span<const std::string> arguments) {
   for (std::size_t i = 0; i + 2 < arguments.size(); ++i) {
     if (std::ranges::count(kOptions, arguments[i]) > 0 && std::ranges::count(names, arguments[i + 1]) > 0) {
@@ -83,7 +83,7 @@ std::string mca_folder() {
   std::error_code error;
   const std::filesystem::path mpirun = std::filesystem::canonical(in_path("mpirun").value_or(""), error);
   const std::filesystem::path prefix = mpirun.parent_path().parent_path();
-  // Debian's package has the prefix /usr.
+  // Debian's package has the prefix /usr, but its configuration is in /etc.
   return error || prefix == "/usr" ? "/etc/openmpi" : (prefix / "etc").string();
 }
 

@@ -46,7 +46,7 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, s
   return shares;
 }
 
-/// Refuses two names for the same host, which mpirun would treat as two hosts.
+/// Rejects two names for the same host, because mpirun would treat them as two hosts.
 Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> known) {
   for (std::size_t h = 0; h < hosts.size(); ++h) {
     for (std::size_t i = 0; i < h; ++i) {
@@ -63,7 +63,7 @@ Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> kn
   return {};
 }
 
-/// Returns the user for logins on the remote hosts. There is only one, since mpirun accepts only one for all hosts.
+/// Returns the login name for the remote hosts. It must be the same for all of them, since mpirun accepts only one.
 Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const KnownHost> known) {
   const Host* first = nullptr;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -84,7 +84,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
   return first == nullptr ? "" : first->user;
 }
 
-/// Refuses a user if arguments for ssh are given, too, because mpirun has only one parameter for both.
+/// Rejects a user if arguments for ssh are also given, because mpirun has only one parameter for both.
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
   const bool given = std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||
@@ -113,7 +113,7 @@ std::string centred(const std::string& text, std::size_t width) {
   return fmt::format("{:{}}{}{:{}}", "", space / 2, text, "", space - space / 2);
 }
 
-/// Makes a row in which consecutive replicas with the same label share a cell.
+/// Builds a row in which consecutive replicas with the same label share a cell.
 template <typename Label>
 Row make_row(std::string name, std::uint32_t replicas, Label label) {
   Row row{std::move(name), {}};
@@ -127,8 +127,8 @@ Row make_row(std::string name, std::uint32_t replicas, Label label) {
   return row;
 }
 
-/// Returns the width of one replica's cell such that every label fits with a space on each side. A cell over k replicas
-/// is k * width + k - 1 wide, since it also covers the k - 1 bars between them.
+/// Returns the smallest width of a replica's cell at which every label fits with a space on each side. A cell over k
+/// replicas is k * width + k - 1 wide, since it also covers the k - 1 bars between them.
 std::size_t replica_width(const std::vector<Row>& rows) {
   std::size_t width = 3;
   for (const Row& row : rows) {
@@ -175,7 +175,7 @@ std::string own_address(const Placement& placement) {
       return *source;
     }
   }
-  // No remote host has an address here, so only ssh can resolve their names, with its own configuration.
+  // No remote host's name resolves here, so only ssh can resolve these names, through its own configuration.
   std::vector<std::string> own = own_addresses();
   std::erase_if(own, is_loopback);
   return own.size() == 1 ? own.front() : machine_name();

@@ -9,7 +9,7 @@
 #include "launcher/placement/hosts.h"
 #include "replica/base/error.h"
 
-/// Where replicas and instances run:
+/// Decides where replicas and instances run:
 ///
 ///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of the same size;
 ///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots if given.
@@ -24,7 +24,7 @@ struct Placement {
   std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never decreases.
   std::vector<bool> is_local;                ///< [hosts] whether the host is this machine.
   std::vector<std::string> addresses;        ///< [hosts] IPv4; empty: the name does not resolve here.
-  std::string source;                        ///< Where the hosts come from if the command does not name them.
+  std::string source;                        ///< Origin of the hosts if the command does not name them.
   std::string slurm_job;                     ///< Job whose srun reaches the hosts; empty: ssh does.
   std::string ssh_user;                      ///< Login name on other hosts; empty: ssh decides.
   std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
@@ -39,14 +39,14 @@ struct Placement {
 };
 
 /// Distributes instances over hosts. If the slots of any host are stated, hosts are filled in order up to their slots;
-/// a host without stated slots has one. Otherwise, instances are spread evenly, and the first hosts take any left over.
-/// If `hosts` is empty, all instances run here. `known` is the result of `look_up`. Without it, only names decide which
-/// host is this machine. Errors: kUsage if there are too few slots, in which case the message gives a remedy, or if
-/// hosts have different users.
+/// a host without stated slots has one. Otherwise, instances are spread evenly, and the first hosts take any remainder.
+/// If `hosts` is empty, all instances run here. `known` is the result of `look_up`. Without it, this machine is
+/// recognised only by name. Errors: kUsage if there are too few slots (the message gives a remedy), or if hosts have
+/// different users.
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts, std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// Places the job on the hosts of `options` (see job_hosts), except `lost`. Errors: those of job_hosts and of the
+/// Places the job on the hosts of `options` (see job_hosts) but not on `lost`. Errors: those of job_hosts and of the
 /// functions above; kUsage if this machine has no address in --host-subnet, a host has two names, or no host is left.
 Result<Placement> place(const Options& options, std::span<const std::string> lost = {});
 
@@ -54,9 +54,9 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
 std::string topology_table(const Placement& placement);
 
 /// Returns the address at which the hosts of `placement` reach this machine. If all are local, this is 127.0.0.1.
-/// Otherwise, it is the first of these that exists: the address in --host-subnet; the address of the interface towards
-/// the first remote host with an address; the only address that is not loopback; this machine's name. It is not
-/// loopback if any host is remote.
+/// Otherwise, it is the first of the following that exists: the address in --host-subnet; the address of the interface
+/// towards the first remote host with an address; the only address that is not loopback; this machine's name. If any
+/// host is remote, the address is not loopback.
 std::string own_address(const Placement& placement);
 
 /// Returns the address to listen at in order to be reachable at `own_address`. This is `own_address` itself or, if that

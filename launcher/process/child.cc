@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kLineBytesMax = 1 << 20;
 constexpr std::size_t kReadBytes = 64 << 10;
 
-/// A pipe whose ends both close on exec, so that the child keeps only the descriptors that dup2 makes.
+/// A pipe with both ends close-on-exec, so that the child keeps only the descriptors that dup2 creates.
 struct PipeEnds {
   int read = -1;
   int write = -1;
@@ -36,8 +36,8 @@ Result<PipeEnds> make_pipe() {
   return PipeEnds{ends[0], ends[1]};
 }
 
-/// Returns a descriptor from which `text` can be read; on failure, returns -1 and sets errno. The text is in a file in
-/// memory, because writing to a pipe that nobody reads yet could block.
+/// Returns a descriptor from which `text` can be read; on failure, returns -1 and sets errno. The text is in an
+/// in-memory file, because writing to a pipe that nobody reads yet could block.
 int readable_text(const std::string& text) {
   const int file = memfd_create("standard input", MFD_CLOEXEC);
   std::size_t written = 0;
@@ -91,7 +91,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
-    _exit(127);  // The launcher died before the line above took effect.
+    _exit(127);  // The launcher had died before prctl took effect.
   }
   close(go.write);
   char word = 0;
@@ -153,7 +153,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   for (const int end : {in, out.write, err.write, report.write, go.read, go.write}) {
     close(end);
   }
-  // This call returns at once, since exec closes the child's end of the pipe.
+  // This call does not block for long, since exec closes the child's end of the pipe.
   const ssize_t told = read(report.read, &reason, sizeof(reason));
   close(report.read);
   auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout), program.writes_lines);
@@ -164,7 +164,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
                 fmt::format("{} cannot be started: {}{}", program.path, std::strerror(reason),
                             reason == EAGAIN ? "; check ulimit -u and the control group's pids.max" : ""));
   }
-  setpgid(pid, pid);  // The parent does this, too, so that a signal sent right now finds the group.
+  setpgid(pid, pid);  // Also done by the parent, so that the group exists as soon as anything can signal it.
   out_pipe->read();
   err_pipe->read();
   return std::unique_ptr<Child>(new Child(pid, std::move(out_pipe), std::move(err_pipe)));

@@ -16,9 +16,9 @@
 namespace poprun::launcher {
 
 /// A child process of this process. Its output is read line by line or in pieces. It gets its own process group, which
-/// is killed as a whole, and only the standard input that it is given. The job reaps it. If this process dies first,
+/// is killed as a whole, and no standard input other than `input`. The supervisor reaps it. If this process dies first,
 /// the kernel sends `death_signal` to the child unless that is 0, so that even a SIGKILLed launcher leaves nothing
-/// behind (for mpirun, see start_guard). The child does not receive requests (kRequestSignals). They are ignored, for
+/// behind (for mpirun, see start_guard). The child does not react to requests (kRequestSignals). They are ignored in
 /// programs that keep this setting, like our data server, and also blocked, for programs that install handlers, like
 /// mpirun. The object belongs to the loop's thread, which must also be the thread that started the child, because the
 /// kernel sends the death signal when that thread ends.
@@ -33,7 +33,7 @@ class Child {
     /// Called with the child's pid before the program runs. If the call fails or this process dies, the program never
     /// runs.
     std::function<Status(pid_t pid)> before = {};
-    std::vector<std::string> without = {};  ///< Variables of our environment that the child does not get.
+    std::vector<std::string> without = {};  ///< Variables of our environment to withhold from the child.
     bool writes_lines = true;  ///< If false, `on_stdout` receives the output unchanged, in pieces as they arrive.
   };
   /// Receives one line without its newline. Lines longer than 1 MiB are split.
@@ -50,8 +50,8 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// Sends SIGKILL to the process group. Does nothing once the child has been reaped, since its number may then belong
-  /// to another process.
+  /// Sends SIGKILL to the process group. Does nothing after the child has been reaped, since its process id may then
+  /// belong to a different process.
   void kill() const;
   void reaped() { reaped_ = true; }
 

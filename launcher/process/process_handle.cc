@@ -89,7 +89,7 @@ void ProcessHandle::reap() const {
 }
 
 void signal_child_of(pid_t parent, pid_t pid, int number) {
-  // The parent is checked once the handle is open, because a later reuse of the number does no harm.
+  // The parent is checked after the handle has been opened, because from then on, reuse of the process id does no harm.
   if (const auto handle = ProcessHandle::open(pid); handle && collectives::parent_of(pid) == parent) {
     handle->signal(number);
   }

@@ -25,14 +25,14 @@
 namespace poprun::launcher {
 namespace {
 
-// When the launcher dies, joined replicas exit immediately, and mpirun with them. Only starting ones must be ended.
+// When the launcher dies, joined replicas exit immediately, and mpirun with them; starting replicas must be killed.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};
 
 /// Sends SIGKILL to the children of `mpirun`, which are its replicas on this host and its remote shells. mpirun treats
-/// their end as a failure of the job: it ends all other processes and removes its folders and shared memory. mpirun
-/// does not receive SIGTERM (kRequestSignals). It may have no children yet, so call this repeatedly until it has ended.
+/// their death as a failure of the job: it ends all other processes and removes its folders and shared memory. mpirun
+/// does not receive SIGTERM (kRequestSignals). It may have no children yet, so call this until mpirun has ended.
 void kill_children(pid_t mpirun) {
   for (const pid_t child : collectives::children_of(mpirun)) {
     signal_child_of(mpirun, child, SIGKILL);
@@ -44,7 +44,7 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// Uses only calls that are safe in the child of a process with threads. In glibc, these include memory allocation.
+/// Runs the guard. Makes only calls that are safe after a fork with threads; in glibc, these include malloc.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun, collectives::JobFolder& folder) {
   setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
@@ -52,7 +52,7 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   sigemptyset(&death);
   sigaddset(&death, SIGTERM);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  // The launcher's sockets must close when it dies. Otherwise, replicas would not notice its death.
+  // The launcher's sockets must close when the launcher dies. Otherwise, replicas would not notice its death.
   const auto [first, second] =
       std::minmax({static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(folder.descriptor())});
   close_range(0, first - 1, 0);
@@ -76,12 +76,12 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
 }
 
 /// Starts the guard, a process that outlives a killed launcher. Once the launcher is dead, the guard allows mpirun 3 s
-/// to end by itself and then kills mpirun's children (kill_children). If mpirun still runs 5 s later, the guard sends
-/// SIGKILL to it. The guard also holds the lock on the job's `folder`, and removes the folder with anything that a dead
-/// mpirun left in it. Call this before mpirun runs (Child::Program::before), so that mpirun never runs without a guard.
-/// The guard is a child of this process, which must kill and reap it once mpirun has ended. It belongs to the thread
-/// that starts it (see Child). Requires: `mpirun` is an unreaped child of this process. Errors: kHostResources if no
-/// process could be started or no descriptor was left; the message says why.
+/// to end by itself and then kills mpirun's children (kill_children). If mpirun is still running 5 s later, the guard
+/// sends it SIGKILL. The guard also holds the lock on the job's `folder`, and removes the folder with everything that a
+/// dead mpirun left in it. Call this before mpirun runs (Child::Program::before), so that mpirun never runs without a
+/// guard. The guard is a child of this process, which must kill and reap it once mpirun has ended. It belongs to the
+/// thread that starts it (see Child). Requires: `mpirun` is an unreaped child of this process. Errors: kHostResources
+/// if no process could be started or no descriptor was left; the message says why.
 Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
   POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();

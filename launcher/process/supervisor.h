@@ -24,15 +24,15 @@ struct Programs {
   std::string mpirun;  ///< Found in PATH.
 };
 
-/// Finds the programs. With `other_hosts`, also checks that the script between mpirun and ssh exists. Errors:
+/// Finds the programs. If `other_hosts` is true, also checks that the script between mpirun and ssh exists. Errors:
 /// kHostResources if a program is missing; the message says where it should be or what to install.
 Result<Programs> find_programs(bool other_hosts);
 
 /// Returns the program of this name that a shell would run, or nothing if PATH contains no such program.
 std::optional<std::string> in_path(const std::string& program);
 
-/// Runs `mpirun` to ask for its version. Errors: kHostResources if the program does not belong to Open MPI 4; the
-/// message says which version it is and which one is needed.
+/// Runs `mpirun --version` and checks the result. Errors: kHostResources if the program does not belong to Open MPI 4;
+/// the message states the version found and the one needed.
 Status check_mpirun_program(const std::string& mpirun);
 
 /// Checks the version in `answer`, which `mpirun --version` printed. Errors: the same as for check_mpirun_program.
@@ -42,16 +42,16 @@ Status check_mpirun_version(const std::string& mpirun, const std::string& answer
 std::string path_beside_us(const std::string& program);
 
 /// The processes of a job: mpirun, the data server if we started it, and a replica that answers a question. The
-/// supervisor knows how to end all of them, but not why. It belongs to the loop's thread. This process adopts the
-/// orphans among its descendants, so that `kill_all` finds everything on this machine even after mpirun has died.
+/// supervisor can end all of them; others decide when. It belongs to the loop's thread. This process adopts orphans
+/// among its descendants, so that `kill_all` finds everything on this machine even after mpirun has died.
 class Supervisor {
  public:
-  /// Called once, after the program's last line of output. `status` is that of waitpid.
+  /// Called once, after the program's last line of output. `status` is from waitpid.
   using OnExit = std::function<void(int status)>;
 
   explicit Supervisor(asio::io_context& loop);
 
-  /// These functions start a process. Errors: those of Child::start. mpirun cleans up even if we are killed
+  /// Each of these starts a process. Errors: those of Child::start. mpirun cleans up even if we are killed
   /// (start_guard).
   Status start_mpirun(const Child::Program& program, collectives::JobFolder& folder, Child::OnLine on_stdout,
                       Child::OnLine on_stderr, OnExit on_exit);
@@ -64,8 +64,8 @@ class Supervisor {
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Makes mpirun clean up and end, which takes 2 s. To this end, kills mpirun's children (kill_children), which have
-  /// nothing left to save. Also kills the data server.
+  /// Makes mpirun clean up and end, which takes 2 s, by killing mpirun's children (kill_children): they have nothing
+  /// left to save. Also kills the data server.
   void terminate();
 
   /// Sends SIGKILL to all descendants of this process.
@@ -91,7 +91,7 @@ class Supervisor {
   asio::signal_set exits_;
   asio::steady_timer again_;  ///< Repeats the steps that end mpirun.
   Process mpirun_;
-  std::optional<ProcessHandle> guard_;  ///< Guard of mpirun, as long as mpirun runs.
+  std::optional<ProcessHandle> guard_;  ///< Guard of mpirun while mpirun runs.
   Process data_server_;
   Process inquiry_;
 };

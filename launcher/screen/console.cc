@@ -80,7 +80,7 @@ struct Outlet::State {
   std::uint64_t dropped = 0;    ///< Lines dropped since the last one written.
   int dropped_descriptor = -1;  ///< Stream of the last line dropped.
   std::string live;             ///< Text that the live line should show.
-  std::string shown;            ///< Text that it shows now.
+  std::string shown;            ///< Text that the live line shows now.
   int live_descriptor = -1;
   std::uint64_t writes = 0;     ///< Number of completed writes.
   std::map<int, int> failures;  ///< By descriptor: errno of its first failed write.
@@ -91,8 +91,8 @@ struct Outlet::State {
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Drops lines until the rest fit: those of Keep::kIfRoom before others, and older ones before newer ones. One line
-  /// always stays.
+  /// Drops lines until the rest fit: those of Keep::kIfRoom before others, and older ones before newer ones. Always
+  /// keeps one line.
   void make_room() {
     while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &State::Line::keep);
@@ -147,7 +147,7 @@ struct Outlet::State {
     }
   }
 
-  /// Makes the thread write new text. If there is no thread, writes the text now.
+  /// Makes the thread write the new text. If there is no thread, writes the text immediately.
   void deliver(std::unique_lock<std::mutex>& lock) {
     if (has_thread) {
       make_room();
@@ -194,7 +194,7 @@ void Outlet::never_wait() {
   try {
     std::thread([state = state_] { state->run(); }).detach();
     state_->has_thread = true;
-  } catch (const std::system_error&) {  // The host cannot start another thread.
+  } catch (const std::system_error&) {  // No further thread can be started here.
   }
 }
 

@@ -9,14 +9,14 @@
 
 namespace poprun::launcher {
 
-/// Whether a line may be dropped if its reader has stopped reading.
+/// Whether a line may be dropped when its reader has stopped reading.
 enum class Keep : std::uint8_t { kAlways, kIfRoom };
 
-/// A terminal, pipe or file that lines are written to. It may stop accepting them, as after Ctrl-S or when a pager
-/// waits for its user. At first, writing blocks, as in other programs. After `never_wait`, a thread does the writing,
-/// and the memory for waiting lines is bounded. If this memory is full, lines are dropped, those of Keep::kIfRoom
-/// first, and a line says how many are missing. A terminal may have one live line at its bottom, above which all others
-/// appear. A reader that has gone away is ignored. An outlet belongs to one thread.
+/// A terminal, pipe or file to which lines are written. It may stop accepting them, for example after Ctrl-S or when a
+/// pager waits for its user. At first, writing blocks, as in other programs. After `never_wait`, a thread does the
+/// writing, and the memory for waiting lines is bounded. When this memory is full, lines are dropped, those of
+/// Keep::kIfRoom first, and a line states how many are missing. A terminal can have one live line at its bottom, below
+/// all others. If the reader has gone away, its output is discarded. An outlet belongs to one thread.
 class Outlet {
  public:
   static constexpr std::size_t kWaitingBytesMax = 1 << 20;
@@ -24,21 +24,21 @@ class Outlet {
   Outlet();
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
-  /// Clears the live line, and waits as `settle` does.
+  /// Clears the live line, and then waits as `settle` does.
   ~Outlet();
 
-  /// Writes one line, or several lines separated by newlines. `descriptor` is that of the outlet's file.
+  /// Writes one line, or several lines separated by newlines. `descriptor` is the outlet's file descriptor.
   void write(int descriptor, std::string_view text, Keep keep);
   void live(int descriptor, std::string_view text);
 
-  /// Makes a thread do all further writing. If no thread can be started, writing continues to block.
+  /// Starts a thread that does all further writing. If no thread can be started, writing continues to block.
   void never_wait();
 
   /// Returns when everything has been written or nothing was accepted for 10 s. After such a timeout, later calls
-  /// return at once.
+  /// return immediately.
   void settle();
 
-  /// Returns the errno of the first write to `descriptor` that failed although its reader was there, or 0 if none did.
+  /// Returns the errno of the first write to `descriptor` that failed for a reason other than a lost reader, or 0.
   [[nodiscard]] int failure(int descriptor) const;
 
  private:
@@ -64,26 +64,26 @@ class Console {
   void settle();
 
   /// Checks that everything passed to `out` was written. Errors: kInfrastructure if a line could not be written
-  /// although its reader was there. The message says why.
+  /// although the reader was still there. The message says why.
   [[nodiscard]] Status out_status() const;
 
   /// Writes a line of the launcher itself, `poprun-emu: text`, to standard error.
   void say(std::string_view text, Keep keep = Keep::kAlways);
-  /// Writes an error as a line of the launcher itself, and returns the error's exit code.
+  /// Writes the error's message as a line of the launcher itself, and returns the error's exit code.
   int say(const Error& error);
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
   /// Returns the number of columns of the terminal, or 80 if it is unknown.
   [[nodiscard]] std::size_t width() const;
-  /// Returns the number of columns for standard output: COLUMNS if set, else the width of its terminal, else 80.
+  /// Returns the number of columns for standard output: COLUMNS if it is set, else the width of the terminal, else 80.
   [[nodiscard]] std::size_t page_width() const;
-  /// Replaces the live line. Does nothing if standard error cannot have one.
+  /// Replaces the live line. Does nothing if standard error is not a terminal that can show one.
   void live(std::string_view text);
 
  private:
   bool is_terminal_;
   std::shared_ptr<Outlet> err_;
-  std::shared_ptr<Outlet> out_;  ///< The same as err_ if both are one file. Lines then keep their order.
+  std::shared_ptr<Outlet> out_;  ///< Same as err_ if both are one file, to keep the order of lines.
 };
 
 }  // namespace poprun::launcher

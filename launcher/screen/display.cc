@@ -12,7 +12,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kWindowSeconds = 5;
-constexpr double kMarkSeconds = 0.05;  // Not every output gets a mark: thousands arrive at a time.
+constexpr double kMarkSeconds = 0.05;  // Minimum distance of marks, because thousands of outputs arrive at a time.
 
 constexpr double kPlainProgressSeconds = 10;
 
@@ -45,7 +45,7 @@ void Progress::mark(std::uint64_t samples, double wall_seconds) {
 }
 
 double Progress::samples_per_second() const {
-  // The first step warms up caches and waits for the dataset, so it says nothing about the speed.
+  // The time before the first mark does not count, since the first step warms up caches and waits for the dataset.
   if (marks_.size() < 2) {
     return 0;
   }

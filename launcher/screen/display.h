@@ -13,17 +13,17 @@ namespace poprun::launcher {
 /// The progress and speed of a job, as one line of text. Speeds are wall-clock figures over the last few seconds.
 class Progress {
  public:
-  /// Records the job's size. Call this before the first step. Without it, neither the total nor the epochs are known.
+  /// Records the job's size. Call this before the first step; otherwise, neither the total nor the epochs are known.
   void shape(const proto::JobShape& shape);
   void step(const proto::StepMetrics& metrics);
 
   void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
 
-  /// In inference, records that outputs for `done` of `total` items have arrived, `wall_seconds` after a fixed moment.
+  /// In inference, records that outputs for `done` of `total` items have arrived, `wall_seconds` after a fixed time.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }
-  /// Steps in training, or items in inference.
+  /// Returns the number of steps completed or, in inference, of items.
   [[nodiscard]] std::uint64_t done() const { return items_ > 0 ? items_done_ : last_.step(); }
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
 
@@ -37,8 +37,8 @@ class Progress {
   [[nodiscard]] double samples_per_second() const;
 
   /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most `width`
-  /// columns. If space is short, accuracy, speed, loss and epoch are left out. In inference, returns `1,234 of 10,000
-  /// items  4,210 items/s  ETA 0:02`. Before the first step or output, returns `starting`.
+  /// columns. If space is short, leaves out accuracy, speed, loss and epoch, in this order. In inference, returns
+  /// `1,234 of 10,000 items  4,210 items/s  ETA 0:02`. Before the first step or output, returns `starting`.
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
@@ -74,12 +74,12 @@ class Display {
   /// In inference, records that the outputs for `done` of `total` items have been written.
   void outputs(std::uint64_t done, std::uint64_t total, double now) { progress_.outputs(done, total, now); }
 
-  /// Replaces the progress with what the job is still doing after it was asked to stop.
+  /// Shows, instead of the progress, what the job is still doing after it was asked to stop.
   void stopping(const std::string& doing, double now);
 
   /// Updates the line. Call this often. `now` is monotonic_seconds().
   void refresh(double now);
-  /// Ends the display. If there is no live line, shows the final progress.
+  /// Ends the display. If the display has no live line, shows the final progress.
   void end();
 
   [[nodiscard]] const Progress& progress() const { return progress_; }
@@ -93,7 +93,7 @@ class Display {
   const proto::RunConfig& config_;
   Progress progress_;
   std::string stopping_;          ///< Activity of a job that was asked to stop.
-  double shown_at_ = 0;           ///< When a line was last shown.
+  double shown_at_ = 0;           ///< Time at which a line was last shown.
   std::uint64_t shown_done_ = 0;  ///< Steps or items in the last line shown.
   std::uint32_t runs_ = 0;        ///< Number of runs in a check; 0 before its plan is known.
   std::uint32_t runs_checked_ = 0;

@@ -9,7 +9,7 @@
 
 namespace poprun::launcher {
 
-/// A name for a step, such as that of the function that begins there.
+/// A step and its name, such as the name of the function that begins there.
 struct NamedStep {
   std::uint32_t step = 0;
   std::string name;
@@ -19,12 +19,12 @@ struct CurveFrame {
   std::size_t width = 80;
   std::size_t rows = 8;     ///< Not counting the rows for marks, axis and names.
   std::uint64_t limit = 0;  ///< Size of the memory in bytes.
-  std::uint64_t top = 0;    ///< Bytes that the highest row stands for; 0: as top_of chooses.
+  std::uint64_t top = 0;    ///< Bytes that the highest row represents; 0: the value of top_of.
   std::size_t marks = 0;    ///< Number of peaks to mark, numbered from 1.
 };
 
-/// Draws the live bytes at each step. A column shows the maximum of its steps. '=' stands for bytes that are always
-/// live, '#' for the others, and '!' for bytes beyond the limit. ':' and '.' are two thirds and one third of a row.
+/// Draws the live bytes at each step. A column shows the maximum of its steps. '=' means bytes that are always live,
+/// '#' other bytes, and '!' bytes beyond the limit. ':' and '.' mean two thirds and one third of a row.
 ///
 ///      60.0 MiB |------1--------------------
 ///               |     :#          2
@@ -38,7 +38,7 @@ std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& fr
 /// Returns the bytes of a curve's highest row: the limit or, if the peak is above the limit or far below it, the peak.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
-/// Formats bytes of a memory of size `memory`: in KiB if it is smaller than 8 MiB, like that of a tile, else in MiB.
+/// Formats bytes of a memory of size `memory`: in KiB if the memory is smaller than 8 MiB, like a tile's, else in MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
 /// Returns the live bytes at a step, including those that are always live.
@@ -51,13 +51,13 @@ struct BarPart {
   std::uint64_t bytes = 0;
 };
 
-/// Draws the bytes of a memory as a bar of `width` columns, one part after the other. A column shows the part at its
+/// Draws the parts of a memory, one after the other, as a bar of `width` columns. A column shows the part at its
 /// middle. '.' is free memory, and '|' is the limit, which the parts may exceed:
 ///
 ///     TTTTTTTtttttWWWCX.............|        TTTTTTTTTTTTTTTTTTTtttttttt|ttWWW
 ///
 /// The bar ends at the limit or, if it is exceeded, at the end of the last part. `scale` is the smallest number of
-/// bytes that the width stands for.
+/// bytes that the width represents.
 std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                        std::uint64_t scale = 0);
 

@@ -6,17 +6,17 @@
 #include "proto/answers.pb.h"
 #include "proto/run_config.pb.h"
 
-/// Formats what the replica's program answers to --dry-run and --list-models.
+/// Functions that format the replica program's answers to --dry-run and --list-models.
 namespace poprun::launcher {
 
 struct DryRunFrame {
   std::size_t width = 80;
   bool schedule = false;    ///< Show the schedule of several stages.
-  bool everything = false;  ///< Show every IPU, even if there are many, and where tensors are kept.
+  bool everything = false;  ///< Show where tensors are kept, and all IPUs, even if there are many.
 };
 
-/// Shows the graphs of the answer, then the compiled job: its size, steps and notes, and the memory and device time of
-/// its IPUs. Parts that the replica did not reach before an error are left out.
+/// Shows the graphs of the answer, and then the compiled job: its size, steps and notes, and the memory and device time
+/// of its IPUs. Leaves out parts that the replica did not reach before an error.
 std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame);
 
 /// Returns a table with one row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.

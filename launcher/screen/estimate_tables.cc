@@ -90,7 +90,7 @@ void add_guide_row(std::string& text, std::string_view name, const std::string& 
   text += remark.empty() ? row + "\n" : fmt::format("{}  {}\n", row, remark);
 }
 
-/// Returns section 3.4 of the guide, number by number.
+/// Returns the figures of section 3.4 of the guide, in the guide's order.
 std::string guide_text(const proto::JobEstimate& e) {
   const proto::GuideEstimate& at_rest = e.guide_inference();
   const proto::GuideEstimate& in_training = e.guide_training();
@@ -218,7 +218,7 @@ struct VariedRow {
   }
 };
 
-/// The first and the last row, with the difference of their values.
+/// The first and the last row, with the difference between their values.
 struct Growth {
   const VariedRow& first;
   const VariedRow& last;
@@ -231,7 +231,7 @@ struct Growth {
   }
 };
 
-/// Returns nothing unless all values are whole numbers and the first and the last differ.
+/// Returns the growth, or nothing unless all values are whole numbers and the first and the last differ.
 std::optional<Growth> growth_of(const std::vector<VariedRow>& rows) {
   if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
     return std::nullopt;
@@ -258,7 +258,7 @@ std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width, b
          "\n";
 }
 
-/// Purposes of bytes, in the order of tables.
+/// A purpose of bytes in memory. Tables have the order of kPurposes.
 struct Purpose {
   std::string_view name;
   std::uint64_t (proto::CompiledEstimate::*bytes)() const;
@@ -268,7 +268,7 @@ constexpr std::array<Purpose, 4> kPurposes = {{{"vertices", &proto::CompiledEsti
                                                {"exchange", &proto::CompiledEstimate::exchange},
                                                {"data", &proto::CompiledEstimate::data}}};
 
-/// Returns "12.3 MiB 8 %": the bytes of a purpose and their share of all.
+/// Returns "12.3 MiB 8 %": the bytes of a purpose and their share of the total.
 std::string share_text(const proto::CompiledEstimate& compiled, const Purpose& purpose) {
   std::uint64_t all = 0;
   for (const Purpose& one : kPurposes) {
@@ -279,7 +279,7 @@ std::string share_text(const proto::CompiledEstimate& compiled, const Purpose& p
   return fmt::format("{} {:>3} %", mebibytes_text(bytes), (100 * bytes + all / 2) / all);
 }
 
-/// Returns a row per value with the memory of the IPUs at their fullest steps, by purpose. Requires: all are compiled.
+/// Returns a row per value with the memory of the IPUs at their peaks, by purpose. Requires: all jobs were compiled.
 std::string purposes_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const Purpose& purpose : kPurposes) {

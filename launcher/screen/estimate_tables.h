@@ -5,12 +5,12 @@
 
 #include "proto/answers.pb.h"
 
-/// Formats estimates as `poprun-emu estimate` prints them, in 80 columns; names of layers may be longer.
+/// Formats estimates as `poprun-emu estimate` prints them: in 80 columns, unless names of layers are longer.
 namespace poprun::launcher {
 
 struct EstimateFrame {
   bool by_layer = false;
-  bool everything = false;  ///< Also show every block of the layers, and every IPU, even if there are many.
+  bool everything = false;  ///< Also show all blocks of the layers, and all IPUs, even if there are many.
 };
 
 /// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs.

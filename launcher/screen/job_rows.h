@@ -17,15 +17,15 @@
 /// Rows that --dry-run, `estimate --compile` and the summary of a job have in common.
 namespace poprun::launcher {
 
-/// Names and their values. Each pair becomes one line.
+/// Pairs of a name and its value, each of which becomes one line.
 using JobRows = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns one line per row. The values are aligned in one column.
 std::string to_text(const JobRows& rows);
 
 struct ShownIpus {
-  bool all = false;            ///< If false, only those that `listed_rows` selects are shown.
-  std::string_view elsewhere;  ///< Where the others are shown: "which -v lists".
+  bool all = false;            ///< If false, show only the IPUs that `listed_rows` selects.
+  std::string_view elsewhere;  ///< Clause on where the other IPUs are shown, such as "which -v lists".
 };
 
 /// Calls row(ipu, stands_out) for each shown IPU, and adds a row where some are left out.
@@ -42,20 +42,20 @@ void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown,
 /// Adds the batch sizes of a job.
 void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes);
 
-/// Adds the device time of a step or, in inference, of a batch: the total, the host's and, if there are several IPUs,
-/// each IPU's.
+/// Adds the device time of a step or, in inference, of a batch: the total, the host's share and, if there are several
+/// IPUs, each IPU's time.
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown);
 
-/// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sum of all tiles' peaks, and that of the bytes that
-/// they hold during the whole run. If the IPU has the fullest tile of all, a mark follows `suffix`.
+/// Returns `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`: the sum of all tiles' peaks, and the sum of the bytes
+/// that are always live. If the IPU has the fullest tile of all IPUs, a mark follows `suffix`.
 std::string memory_text(const proto::IpuMemory& memory, bool has_fullest_tile, std::string_view suffix = "");
 
-/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if that tile is over the limit, also says
-/// by how much. Only tiles are reported as over the limit, since they alone decide whether a job fits.
+/// Returns `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; if that tile exceeds its limit, also says
+/// by how much. Only tiles are reported as over the limit, because only they decide whether a job fits.
 std::string tiles_text(const proto::IpuMemory& memory);
 
-/// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that suits their sum.
+/// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that is appropriate for their sum.
 std::string time_text(const proto::IpuTime& time);
 
 /// Returns `12.3 KiB in, 12 B out, 3.8 us of it; 1 call, 1.850 ms on top (fitted)`.

@@ -33,7 +33,7 @@ OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement&
       hidden_(placement.num_instances) {}
 
 void OutputRouter::take(std::string_view line, bool is_stderr) {
-  // Programs with progress bars use \r to rewrite a line, of which only the last state is shown.
+  // A progress bar may end its line with \r. Without this loop, screen_line would find an empty last state.
   while (line.ends_with('\r')) {
     line.remove_suffix(1);
   }

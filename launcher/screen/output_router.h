@@ -20,7 +20,7 @@ class OutputRouter {
   struct Setup {
     std::int64_t only_instance = -1;  ///< Show only this instance; -1: all.
     bool show_mpirun = false;
-    bool show_info = false;  ///< Also show the replicas' lines with the tag I, which their logs always contain.
+    bool show_info = false;  ///< Also show the replicas' lines tagged I, which are always logged.
   };
 
   /// All references must outlive this.
@@ -28,10 +28,10 @@ class OutputRouter {
 
   void take(std::string_view line, bool is_stderr);
 
-  /// Shows mpirun's own lines if this was requested. They wait for this call, so that the root cause comes first.
+  /// Shows mpirun's own lines if this was requested. They are held until this call, so that the root cause comes first.
   void release_mpirun_lines();
 
-  /// Returns how many of mpirun's own lines are waiting.
+  /// Returns how many of mpirun's own lines are held.
   [[nodiscard]] std::size_t held_lines() const { return held_.size(); }
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }

@@ -68,7 +68,7 @@ class Comparison {
 
   [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
 
-  /// Returns all IPUs if there are few, else only the IPU whose fullest tile changes most.
+  /// Returns all IPUs if there are few of them, else only the IPU whose fullest tile changes most.
   [[nodiscard]] std::vector<int> in_detail() const {
     std::vector<int> all;
     int most = 0;
@@ -164,7 +164,7 @@ class Comparison {
     }
   }
 
-  /// Draws both curves to the same scale.
+  /// Draws the curves of both profiles to the same scale.
   template <typename CurveOf>
   void curves(int ipu, const std::string& name, CurveOf curve_of) {
     std::uint64_t top = 0;

@@ -134,7 +134,7 @@ class Screen {
     figures("  -    unused then", unused(ipus), one);
   }
 
-  /// The figures of a row of the table, by column.
+  /// The figures in a row of the table, one per column.
   using Figures = std::vector<std::uint64_t>;
 
   [[nodiscard]] Figures bytes_of_category(const std::vector<int>& ipus, int c) const {
@@ -178,7 +178,7 @@ class Screen {
     return bytes;
   }
 
-  /// Adds a row. `one` says that only one IPU is shown, and the last column is for its fullest tile.
+  /// Adds a row. `one` says whether only one IPU is shown; if so, the last column is for its fullest tile.
   void figures(const std::string& name, const Figures& bytes, bool one) {
     std::vector<std::string> texts;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -189,7 +189,7 @@ class Screen {
     cells(name, texts);
   }
 
-  /// Returns as many of the first `ipus` as there is space for.
+  /// Returns the first `ipus`, as many as fit.
   [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
     const std::size_t room = (frame_.width - kCategoryName) / kCell;
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
@@ -353,13 +353,13 @@ class Screen {
                     peak == expected ? ", as planned" : fmt::format(", but {} was planned", mebibytes_text(expected)));
   }
 
-  /// Returns whether there is space for plans, tiles and cycles by kind.
+  /// Returns whether the frame has space for plans, tiles and cycles by kind.
   [[nodiscard]] bool is_wide() const { return frame_.width >= kWide; }
 
   static constexpr std::size_t kDetail = 16;  ///< Column at which a peak's options, plan and variables begin.
   static constexpr std::size_t kWide = 140;
   static constexpr std::size_t kLeft = 23;   ///< Width of a variable's bytes and share, with spaces.
-  static constexpr std::size_t kLives = 24;  ///< Width including spaces, like kTiles.
+  static constexpr std::size_t kLives = 24;  ///< Including spaces, like kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;
   static constexpr std::size_t kCell = 14;

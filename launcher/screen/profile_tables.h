@@ -10,10 +10,10 @@
 #include "proto/profile.pb.h"
 #include "proto/report.pb.h"
 
-/// Parts that the screens for one profile and for two profiles share.
+/// Functions that the screens for one profile and for two profiles share.
 namespace poprun::launcher {
 
-/// The largest number of rows in a table without -v, and of IPUs that each get a section of their own.
+/// Largest numbers, without -v, of rows in a table and of IPUs that each get a section of their own.
 inline constexpr std::size_t kRowsOfTables = 10;
 inline constexpr std::size_t kIpusInDetail = 4;
 
@@ -28,17 +28,17 @@ inline constexpr std::size_t kBarName = 12;
 /// Shortens `text` to at most `width` columns, with ".." in place of its end.
 std::string shortened(std::string_view text, std::size_t width);
 
-/// Wraps `text` into lines of at most `width` columns, broken at spaces and indented by `indent` spaces. ".." replaces
-/// what does not fit into `lines` lines. The result ends with a newline.
+/// Wraps `text` at spaces into lines of at most `width` columns, indented by `indent` spaces. ".." replaces the text
+/// that does not fit into `lines` lines. The result ends with a newline.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t lines);
 
 /// Formats a share from 0 to 1 as "12.3 %".
 std::string percent(double share);
 
-/// Formats bytes of a tile's memory, with commas: "1,234 B".
+/// Formats bytes in a tile's memory, with digits in groups: "1,234 B".
 std::string of_tile(std::uint64_t bytes);
 
-/// Returns the letter of a category in bars. It is a capital for bytes that are always live.
+/// Returns the letter that represents a category in bars: a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
 /// Returns the parts of a bar: first the bytes that are always live, by category, then the others by category, and
@@ -49,14 +49,14 @@ std::vector<BarPart> bar_parts(const proto::Report& report, const proto::Categor
 std::string bar_line(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                      const std::string& figures, std::uint64_t scale = 0);
 
-/// Formats the line below a curve that names its peak number `number`, in at most `width` columns.
+/// Formats the line below a curve that describes its peak number `number`, in at most `width` columns.
 std::string peak_line(std::size_t number, const proto::Peak& peak, std::uint64_t limit, std::size_t width);
 
 std::vector<NamedStep> function_beginnings(const proto::Report& report);
 
 std::uint64_t total_cycles(const proto::Cost& cost);
 
-/// Returns all bytes of a category, both those that are always live and the others.
+/// Returns the bytes of a category, whether or not they are always live.
 std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category);
 
 /// Returns the variables that are live on an IPU at its worst step, the largest first.
@@ -80,7 +80,7 @@ std::string name_of(const proto::OperatorRow& row);
 /// Returns "small-cnn on 1 IPU of mk2".
 std::string title_of(const proto::Profile& profile);
 
-/// Returns how many tiles of an IPU exceed their memory.
+/// Returns the number of an IPU's tiles that exceed their memory.
 std::uint64_t overflowing_tiles(const proto::IpuReport& ipu);
 
 }  // namespace poprun::launcher

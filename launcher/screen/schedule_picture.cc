@@ -80,7 +80,7 @@ class Picture {
     std::int64_t tail = 0;
   };
 
-  /// Returns how many columns to show at each end. If not all fit, each end gets at least one and as many as fit.
+  /// Returns how many columns to show at each end: as many as fit and, if not all of them do, at least one at each end.
   [[nodiscard]] Ends ends_within(std::size_t width) const {
     Ends ends;
     std::size_t used = 0;
@@ -138,7 +138,7 @@ class Picture {
     }
   }
 
-  /// Joins the rows, with a line wherever IPUs are left out.
+  /// Joins the rows. Adds a line wherever IPUs are left out.
   [[nodiscard]] std::string joined(const std::vector<std::string>& rows) const {
     std::string text;
     for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -150,7 +150,7 @@ class Picture {
 
   std::size_t width_;
   const proto::StageSchedule& schedule_;
-  std::int64_t count_ = 0;                         ///< Columns.
+  std::int64_t count_ = 0;                         ///< Number of columns.
   std::vector<std::uint32_t> ipus_;                ///< IPUs that work.
   std::vector<ListedRow> listed_;                  ///< Rows; their IPUs are indices of ipus_.
   std::map<std::uint32_t, std::int64_t> updates_;  ///< Column of the update, by IPU.

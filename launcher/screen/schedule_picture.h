@@ -10,17 +10,17 @@ namespace poprun::launcher {
 
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
-  bool all_ipus = true;  ///< If false and there are many, only those of `listed_rows` are shown.
+  bool all_ipus = true;  ///< If false and there are many, show only those of `listed_rows`.
 };
 
 /// Draws the work of each IPU, with one row per IPU and one column per cycle. A is a forward part, G a backward part,
-/// and R the recomputation before it. Each has the number of its micro-batch, counted from 1. U is the update. For 2
-/// IPUs and 3 micro-batches:
+/// and R the recomputation before a backward part. Each letter is followed by the number of the micro-batch, counted
+/// from 1. U is the update. For 2 IPUs and 3 micro-batches:
 ///
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U
 ///   IPU 1 |    A1G1 A2G2 A3G3 U
 ///
-/// Middle cycles that do not fit in the frame are left out, and a line below says how many. Without cycles, returns "".
+/// Leaves out middle cycles that do not fit in the frame; a line below says how many. Returns "" without cycles.
 std::string schedule_picture(const proto::StageSchedule& schedule, const PictureFrame& frame = {});
 
 }  // namespace poprun::launcher

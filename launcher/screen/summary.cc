@@ -38,7 +38,7 @@ std::string milliseconds(double seconds) {
   return seconds > 0 ? fmt::format("{:.3f} ms", 1e3 * seconds) : "-";
 }
 
-/// The number of runs of each kind in a report.
+/// Numbers of runs of each kind in a report.
 struct Counts {
   explicit Counts(const proto::CheckReport& report) {
     for (const proto::CheckedRun& run : report.runs()) {
@@ -51,7 +51,7 @@ struct Counts {
   std::uint64_t reference = 0;
   std::uint64_t equal = 0;
   std::uint64_t different = 0;
-  std::uint64_t same = 0;  ///< Not executed, because an identical Program was executed.
+  std::uint64_t same = 0;  ///< Not executed, because an identical Program had been executed.
   std::uint64_t proven = 0;
   std::uint64_t not_applicable = 0;
 

@@ -9,12 +9,12 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kLookSeconds = 0.1;
-constexpr double kHoldSeconds = 2;       // mpirun's lines are held this long, until it is clear that nothing failed.
+constexpr double kHoldSeconds = 2;       // How long mpirun's lines are held, in case a failure follows them.
 constexpr double kOversleptSeconds = 1;  // Waking later than this means that the launcher did not run.
 constexpr double kToldSeconds = 4;       // The user is told if the launcher did not run for longer than this.
-constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and ends.
+constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and then exits.
 constexpr double kOneSideSeconds = 0.5;
-constexpr double kQuietSeconds = 4;  // Two heartbeat intervals are added. Load alone causes no such delay.
+constexpr double kQuietSeconds = 4;  // Plus two heartbeat intervals; load alone never delays heartbeats that long.
 constexpr double kStopSeconds = 1.5;
 constexpr double kStopSecondsMax = 4;
 
@@ -42,8 +42,8 @@ Deadlines::Trouble Deadlines::trouble_of_failure(std::uint32_t exit_code, bool d
   if (is(ErrorCode::kInfrastructure) || is(ErrorCode::kBug)) {
     return Trouble::kOneSide;
   }
-  // If a NaN or infinity ends a step, replica 0 also ends or waits at that step, after it has sent its dumps of the
-  // step. No instance exits before we have decided.
+  // If a NaN or infinity ends a step, replica 0 also ends or waits at that step, but first sends its dumps of the step.
+  // No instance exits before the verdict.
   return is(ErrorCode::kData) && dumps_may_come ? Trouble::kDumps : Trouble::kCause;
 }
 

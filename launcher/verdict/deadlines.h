@@ -6,16 +6,16 @@
 
 namespace poprun::launcher {
 
-/// Decides how long a job waits for each event, and what is then due. It is a pure policy without a clock or timer:
-/// times are passed in as seconds of one clock. The event loop reports what happened, sleeps until `next`, and does
-/// what is `due`.
+/// Decides how long a job waits for each event, and what to do when the wait is over. This is a pure policy without a
+/// clock or timer: times are passed in as seconds of one clock. The event loop reports what happened, sleeps until
+/// `next`, and does what is `due`.
 class Deadlines {
  public:
-  /// Limits that the user may set, in seconds.
+  /// Limits that the user can set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also limits the time for mpirun to end once all instances have left, and the time from the last join to the
-    /// next, since mpirun starts all instances at the same time.
+    /// Also limits the time for mpirun to end after all instances have left, and the time between two joins, since
+    /// mpirun starts all instances at the same time.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< Time for all instances to join, from `started` on.
     double job_timeout = 0;    ///< Time for the whole job, from the launch on; 0: no limit.
@@ -25,15 +25,15 @@ class Deadlines {
   /// Kinds of trouble. They differ in how long the messages that explain them may take to arrive.
   enum class Trouble : std::uint8_t {
     kCause,      ///< The cause is known, so there is nothing to wait for.
-    kOneSide,    ///< One replica's view of an exchange; others may know better.
-    kDumps,      ///< A number is not finite; replica 0 may still send its dump.
-    kLostTouch,  ///< A heartbeat connection broke; mpirun may know how the process ended.
+    kOneSide,    ///< One replica's view of an exchange; another replica may report the cause.
+    kDumps,      ///< A value is NaN or infinite; replica 0 may still send its dump.
+    kLostTouch,  ///< A heartbeat connection broke; mpirun may report how the process ended.
   };
 
   static Trouble trouble_of_failure(std::uint32_t exit_code, bool dumps_may_come);
 
   struct Facts {
-    bool joining = false;                         ///< The dataset is known, and an instance has not joined yet.
+    bool joining = false;                         ///< The dataset is known, but an instance has not joined yet.
     bool done = false;                            ///< The results are complete, and all instances have left.
     bool processes_run = false;                   ///< mpirun or the data server is running.
     std::optional<double> oldest_heartbeat = {};  ///< Time of the oldest of the instances' last heartbeats.
@@ -41,18 +41,18 @@ class Deadlines {
 
   enum class Due : std::uint8_t {
     kNothing,
-    kVerdict,     ///< There was trouble, and the time for explanations is over.
+    kVerdict,     ///< There was trouble, and the wait for explanations is over.
     kSilence,     ///< An instance sent no heartbeat for too long.
     kAbsence,     ///< An instance did not join.
     kMpirunEnd,   ///< The job is done, but mpirun is still running.
-    kDrainEnd,    ///< A drained job has used its time to stop and save.
+    kDrainEnd,    ///< A drained job has used up its time to stop and save.
     kRoomEnd,     ///< A full disk has not accepted the results in time.
     kJobTimeout,  ///< The job exceeded its time limit.
     kKill,        ///< While stopping: kill processes that did not end when asked. Stays due.
     kFinish,      ///< While stopping: all processes have ended, or the time is up.
   };
 
-  /// Whether, and for how long, the launcher itself did not run (Ctrl-Z, or the machine slept).
+  /// Time during which the launcher itself did not run (Ctrl-Z, or the machine slept).
   struct Slept {
     double seconds = 0;
     bool excuses_silence = false;  ///< Late events are not the fault of the instances.
@@ -71,7 +71,7 @@ class Deadlines {
   [[nodiscard]] double seconds_since_start(double now) const { return now - started_at_; }
 
   void trouble(Trouble kind, double now);
-  /// Records a piece of a dump. If the verdict waits for dumps, it waits for the next piece.
+  /// Records a piece of a dump. A verdict that waits for dumps then waits for the next piece.
   void dump_came(double now);
   /// Returns whether any verdict had to wait for dumps.
   [[nodiscard]] bool awaits_dumps() const { return awaits_dumps_; }
@@ -91,14 +91,14 @@ class Deadlines {
   /// Returns the most urgent thing to do.
   [[nodiscard]] Due due(const Facts& facts, double now) const;
 
-  /// Returns whether mpirun's own lines may be shown, since they need no longer wait for a root cause.
+  /// Returns whether mpirun's own lines can be shown, because they no longer have to wait for a root cause.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
-  /// Returns the time at which to wake. It is that of the first deadline after `now`, but at most 0.1 s away, so that
-  /// the loop can refresh the screen, write the files, and poll state that sends no notification when it changes.
+  /// Returns the time at which to wake: the first deadline after `now`, but at most 0.1 s from now, so that the loop
+  /// can refresh the screen, write the files, and poll state that sends no notification when it changes.
   [[nodiscard]] double next(const Facts& facts, double now) const;
 
-  /// Returns how long a silence must last to be suspicious once other instances have lost contact.
+  /// Returns how long a silence must last to be suspicious after other instances have lost contact.
   [[nodiscard]] double quiet_seconds() const;
 
  private:
@@ -115,8 +115,8 @@ class Deadlines {
   double started_at_;
   double woke_at_;
   double line_held_at_ = 0;
-  std::optional<double> joined_at_;  ///< When the last instance so far joined.
-  double left_at_ = 0;               ///< When the last instance so far left.
+  std::optional<double> joined_at_;  ///< Time of the latest join.
+  double left_at_ = 0;               ///< Time at which the latest instance left.
   std::optional<double> judge_at_;
   bool awaits_dumps_ = false;
   std::optional<double> drained_at_;

@@ -9,8 +9,8 @@
 namespace poprun::launcher {
 namespace {
 
-/// Longest silence after which a heartbeat still counts once there is trouble. An instance that was silent for longer
-/// was suspended; when mpirun ends processes, it also wakes suspended ones.
+/// Longest silence after which a heartbeat still counts when there is trouble. An instance that was silent for longer
+/// had been suspended: when mpirun ends processes, it also wakes suspended ones.
 constexpr double kFreshSeconds = 2;
 
 bool is_there(const InstanceView& instance) {
@@ -72,7 +72,7 @@ void JobState::beat(const proto::Beat& beat, double now) {
   InstanceView& instance = instances_[beat.instance()];
   losses_.take(instance.host, beat, now);
   if (any_trouble() && now - instance.last_sign > kFreshSeconds) {
-    return;  // The heartbeat would hide the state in which the trouble began.
+    return;  // This heartbeat would hide that the instance was silent.
   }
   instance.last_sign = now;
   const std::uint32_t first = beat.instance() * placement_.replicas_per_instance();

@@ -18,37 +18,37 @@ namespace poprun::launcher {
 struct ReplicaView {
   std::uint64_t step = 0;                          ///< Training steps completed.
   std::string activity = {};                       ///< Current activity; empty before the first heartbeat.
-  double since = 0;                                ///< When the activity began.
+  double since = 0;                                ///< Time at which the activity began.
   double data_wait = 0;                            ///< Seconds of waiting for the data server, at the last heartbeat.
-  double data_silence = 0;                         ///< Part of `data_wait` in which the server made no progress.
-  std::optional<std::uint32_t> data_percent = {};  ///< Progress of the data server, if it is reading.
-  bool is_last = false;                            ///< The replica reported this as it failed, and nothing later.
+  double data_silence = 0;                         ///< Seconds of `data_wait` during which the server made no progress.
+  std::optional<std::uint32_t> data_percent = {};  ///< Progress of the data server while it reads.
+  bool is_last = false;                            ///< Reported when the replica failed, so this state is final.
 };
 
-/// An instance is first expected, then joined, and finally gone: it has left, or it is lost.
+/// An instance is first expected, then joined, and finally gone, because it has left or is lost.
 struct InstanceView {
   std::string host;       ///< Name from the placement; once joined, the name that the instance reports.
   std::uint32_t pid = 0;  ///< Process id on that host; 0 until joined.
   bool joined = false;
   bool left = false;     ///< The instance itself ended its heartbeats.
-  bool lost = false;     ///< Its heartbeats broke off without notice.
+  bool lost = false;     ///< Its heartbeat connection broke without notice.
   bool overdue = false;  ///< The instance had not joined when the deadline passed.
   double last_sign = 0;
   std::vector<ReplicaView> replicas;
 };
 
-/// Records what the launcher knows of the instances, from their messages and from mpirun. Times are passed in as
-/// seconds of one clock. Nothing is started or stopped here, and post_mortem.h draws the conclusions.
+/// Records what the launcher learns about the instances from their messages and from mpirun. Times are passed in as
+/// seconds of one clock. This class starts and stops nothing; the functions in post_mortem.h draw the conclusions.
 class JobState {
  public:
-  /// `cpu_isa` is the instruction set that all instances must compute with. If it is empty, all must use the same one.
+  /// `cpu_isa` is the instruction set that all instances must use. If it is empty, they must all use the same one.
   JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
   /// Errors
   ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
   ///   kHostResources  its results would not be bit-identical to the first's, or it cannot compute with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
-  /// Once there is trouble, only heartbeats of instances that were not already silent count.
+  /// Records a heartbeat. After trouble starts, ignores heartbeats of instances that were already silent.
   void beat(const proto::Beat& beat, double now);
   void leave(std::uint32_t instance, bool orderly);
   void failure(const proto::Failure& failure, double now);
@@ -57,7 +57,7 @@ class JobState {
   void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
   /// Stops counting the silence so far, because the launcher itself was suspended (Ctrl-Z, or the machine slept).
   void forgive_silence(double now);
-  /// Marks the instances that have not joined by now as overdue.
+  /// Marks the instances that have not joined yet as overdue.
   void end_joining();
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
@@ -101,8 +101,8 @@ class JobState {
   std::optional<proto::JoinRequest> first_to_join_;
 };
 
-/// Decides where a job that was asked to drain stops, which is before the first part (a micro-batch, or a batch of an
-/// evaluation) that no replica has begun. It only keeps records of messages from instances.
+/// Decides where a job that was asked to drain stops: before the first part (a micro-batch, or a batch of an
+/// evaluation) that no replica has begun. This class only records messages from instances.
 class DrainPoint {
  public:
   explicit DrainPoint(std::uint32_t instances) : instances_(instances) {}
@@ -111,7 +111,7 @@ class DrainPoint {
   /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// Once every instance is on hold or has left, returns the last part that any replica begins. Returns it only once.
+  /// Returns the last part that any replica begins, but only one time, when every instance is on hold or has left.
   std::optional<std::uint64_t> last_part();
 
  private:

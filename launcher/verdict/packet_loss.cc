@@ -14,7 +14,7 @@ namespace {
 constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
-constexpr std::size_t kKeptMax = 1 << 16;  // Per map, since a broken instance may report new addresses endlessly.
+constexpr std::size_t kKeptMax = 1 << 16;  // A broken instance may report new addresses endlessly.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;

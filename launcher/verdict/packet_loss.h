@@ -17,12 +17,12 @@ struct PacketLoss {
   std::string to;
   std::uint64_t segments = 0;     ///< Data segments sent in heartbeat intervals with losses.
   std::uint64_t retransmits = 0;  ///< Retransmissions among these segments.
-  double seconds = 0;             ///< Time since the first loss that counts.
+  double seconds = 0;             ///< Time since the first of these losses.
 };
 
 /// Finds pairs of hosts between which packets are lost, from the kernels' counters for the TCP connections of all
-/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred. Losses count here if at least
-/// one packet in twenty is lost between two heartbeats. The class only keeps records. Times are seconds of one clock.
+/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred. Losses count only if they
+/// reach one packet in twenty between heartbeats. This class only keeps records. Times are seconds of one clock.
 class PacketLosses {
  public:
   void take(const std::string& host, const proto::Beat& beat, double now);
@@ -47,7 +47,7 @@ class PacketLosses {
 };
 
 /// Returns a text such as `the network between node2 and node0, node1 is losing packets: 37 of 112 segments had to be
-/// sent again in the last 12 s`. The host that all losses have in common comes first. Requires: `losses` is not empty.
+/// sent again in the last 12 s`. A host that all losses share comes first. Requires: `losses` is not empty.
 std::string describe(const std::vector<PacketLoss>& losses);
 
 }  // namespace poprun::launcher

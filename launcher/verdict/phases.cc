@@ -17,8 +17,8 @@ struct Row {
   std::array<Reaction, kNumPhases> reactions;  ///< By phase.
 };
 
-/// Returns the table. For each event, the first row whose condition holds counts. Once kSaving or kSavingEarly is
-/// reached, the report has arrived, so the cells of these phases do not matter in rows for earlier facts.
+/// Returns the table. For each event, the first row whose condition holds applies. In kSaving and kSavingEarly the
+/// report has arrived, so their cells have no effect below a kReported row of the same event.
 std::span<const Row> table() {
   using enum JobEvent;
   using enum If;
@@ -93,7 +93,7 @@ Phase phase_after(Phase phase, Reaction reaction) {
                                                      {Reaction::kClose, Phase::kClosing},
                                                      {Reaction::kWaitForDisk, Phase::kWaitingForDisk}};
   const auto* const entered = std::ranges::find(kEntered, reaction, &std::pair<Reaction, Phase>::first);
-  return entered == std::end(kEntered) ? phase : std::max(phase, entered->second);  // A job never goes back.
+  return entered == std::end(kEntered) ? phase : std::max(phase, entered->second);  // Phases only advance.
 }
 
 }  // namespace poprun::launcher

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The life of a job is one table (phases.cc), which says what each event leads to in each phase. These functions are
-/// pure: the event loop (job/job.h) reports each event and does what the reaction says.
+/// The life of a job is defined by one table (phases.cc), which lists the reaction to each event in each phase. These
+/// functions are pure: the event loop (job/job.h) reports each event and does what the reaction says.
 ///
 ///        mpirun gave up
 ///   .----------------> kAskingHosts --.
@@ -21,13 +21,13 @@ namespace poprun::launcher {
 /// The phases of a job, named by what the job waits for.
 enum class Phase : std::uint8_t {
   kRunning,         ///< For instances to join, to run, and to report their results.
-  kAskingHosts,     ///< For hosts to answer, since mpirun gave up; otherwise like kRunning.
-  kDraining,        ///< For instances to stop and to report their results, since a signal asked for it.
+  kAskingHosts,     ///< For hosts to answer, because mpirun gave up; otherwise like kRunning.
+  kDraining,        ///< For instances to stop and to report their results, as requested by a signal.
   kSaving,          ///< For the disk: all results have arrived, and processes are no longer needed.
-  kSavingEarly,     ///< The same, in a job that a signal asked to stop.
+  kSavingEarly,     ///< Like kSaving, in a job that a signal asked to stop.
   kEnding,          ///< For processes to end, since the outcome is decided.
   kClosing,         ///< For calls to end, and for a checkpoint that is still being written.
-  kWaitingForDisk,  ///< Still for that checkpoint; the user has been told.
+  kWaitingForDisk,  ///< For the same checkpoint, about which the user has been informed.
 };
 inline constexpr std::size_t kNumPhases = 8;
 
@@ -35,15 +35,15 @@ enum class JobEvent : std::uint8_t {
   kTick,              ///< The loop woke up to see what is due.
   kEndSignal,         ///< A signal asks the job to end.
   kCheckpointSignal,  ///< A signal asks for a checkpoint.
-  kCheckpointTime,    ///< It is time to see whether a checkpoint is due.
+  kCheckpointTime,    ///< It is time to check whether a checkpoint is due.
   kDataset,           ///< The data server has described the dataset.
   kHeld,              ///< An instance may have paused: it sent a heartbeat, or left.
   kReportItem,        ///< A piece of a report arrived.
-  kReportEnd,         ///< A report is complete, or broke off.
+  kReportEnd,         ///< A report is complete or was cut off.
   kFilesComplete,     ///< All result files are complete on disk.
   kTrouble,           ///< A sign of a failure whose cause may be unknown.
   kVerdict,           ///< The cause of a failure is known.
-  kMpirunGaveUp,      ///< mpirun ended without a known reason, or waits for a daemon that will not start.
+  kMpirunGaveUp,      ///< mpirun ended for an unknown reason, or waits for a daemon that will not start.
   kMpirunDone,        ///< mpirun ended with code 0.
   kMpirunFailed,      ///< mpirun ended in another way.
   kDataServerExit,    ///< Our own data server ended.
@@ -55,23 +55,23 @@ enum class JobEvent : std::uint8_t {
 enum class Reaction : std::uint8_t {
   kIgnore,
   kWatch,         ///< Bring the screen, files and requests up to date, then see what is due.
-  kWatchDrain,    ///< The same, and say what the job still waits for.
+  kWatchDrain,    ///< Like kWatch, and say what the job is still waiting for.
   kWatchEnd,      ///< Only see what is due.
   kDrain,         ///< Ask instances to stop at their next part.
-  kSaveEarly,     ///< The same, but results have arrived, so the job waits only for files.
-  kEndUntrained,  ///< End at once: there is nothing to save.
-  kEndUnsaved,    ///< End at once, without the results.
+  kSaveEarly,     ///< Like kDrain, but the results have arrived, so the job waits only for files.
+  kEndUntrained,  ///< End immediately: there is nothing to save.
+  kEndUnsaved,    ///< End immediately, without the results.
   kEndComplete,   ///< End with the code of the results.
   kKill,          ///< Kill the processes that are still ending.
   kLeave,         ///< Exit without the checkpoint that is being written.
   kTake,          ///< Do what the event asks for.
-  kRefuse,        ///< Say that it cannot be done now.
+  kRefuse,        ///< Say that the request cannot be met now.
   kKeep,          ///< Keep what arrived, but no longer show it.
   kJudge,         ///< Wait for an explanation, then find the cause.
   kTell,          ///< Tell the user.
   kAskHosts,      ///< Find out which hosts do not answer, then say why mpirun gave up.
   kExplain,       ///< Find out why mpirun ended.
-  kSaveAlone,     ///< From now on, wait for files alone.
+  kSaveAlone,     ///< From now on, wait only for files.
   kEnd,           ///< End the processes.
   kClose,         ///< End the calls and close the files.
   kWaitForDisk,   ///< Tell the user, and wait longer.

@@ -17,22 +17,22 @@ namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;      ///< Number of exchanges on the console; failure.txt lists all of them.
-constexpr double kInItSeconds = 1;  ///< After this delay, a heartbeat shows that a replica waits, too.
+constexpr double kInItSeconds = 1;  ///< After this delay, heartbeats show whether other replicas wait, too.
 
-/// Returns whether the status is a signal, a code with which mpirun, its daemons or ssh report their own failures (205,
-/// 254, 255), or a code with which shells report signals. In these cases a restart may help.
+/// Returns whether the status means a signal, a failure of mpirun, its daemons or ssh themselves (codes 205, 254, 255),
+/// or a signal that a shell reports as a code. In these cases, a restart may help.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
-/// Returns whether an error is the same on every replica, so that it does not matter which replica reported it first.
+/// Returns whether every replica would report this error, so that it does not matter which one reported it first.
 bool blames_the_request(std::uint32_t code) {
   return code == static_cast<std::uint32_t>(ErrorCode::kUsage) ||
          code == static_cast<std::uint32_t>(ErrorCode::kData) ||
          code == static_cast<std::uint32_t>(ErrorCode::kOutOfMemory);
 }
 
-/// Returns whether a failure is a cause. The failure of a replica that lost a peer is only a consequence.
+/// Returns whether a failure is a root cause. The failure of a replica that lost a peer is only a consequence.
 bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
@@ -56,8 +56,8 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// Returns whether a heartbeat arrived within half of the time that makes silence suspicious. On a link that loses
-/// packets, heartbeats are late. On a link that is cut, they stop.
+/// Returns whether any of these replicas' heartbeats is younger than half of `quiet`, the suspicious length of a
+/// silence. On a link that loses packets, heartbeats are late. On a link that is cut, they stop.
 bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now, double quiet) {
   return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
     const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
@@ -65,8 +65,8 @@ bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas,
   });
 }
 
-/// Returns `verdict`, which is not certain, but blames the network instead if it loses packets and the accused are
-/// alive. If the accused are dead, they cause the losses, since packets to a dead host are lost, too.
+/// Amends a verdict that is not certain. If packets are lost and the accused are alive, blames the network instead. If
+/// the accused are dead, they may cause the losses, since packets to a dead host are lost, too.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {
@@ -82,8 +82,8 @@ Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live
   return verdict;
 }
 
-/// Returns the replicas in `missed` that wait in the same exchange as the replica that misses them, according to
-/// heartbeats that arrived after that replica began to wait.
+/// Returns the replicas in `missed` that, according to recent enough heartbeats, are themselves waiting in the same
+/// exchange as the replica that misses them.
 std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failure& failure,
                                        std::span<const std::uint32_t> missed) {
   const auto view_of = [&](std::uint32_t replica) -> const ReplicaView& {
@@ -142,7 +142,7 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std
   return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
-/// Adds the replica and host to the first line of an instance's own message, and keeps the rest (a table) unchanged.
+/// Adds the replica and host to the first line of an instance's own message. Keeps the other lines (a table) unchanged.
 Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now, double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
     return missed_verdict(state, failure, missed, now, quiet);
@@ -223,7 +223,7 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Blames lost instances. Once mpirun knows of one, even of one that had not joined, it ends all others.
+/// Blames lost instances. When mpirun notices the loss of one, even of one that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -357,7 +357,7 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
                   {},
                   first};
   if (!state.placement().runs_here(first)) {
-    // mpirun can reach the host nevertheless: its messages are few and small, and its daemons need no certificate.
+    // mpirun may reach the host even so: its messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
         "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check that the network "
         "between them lets the connection through (firewall) and carries full packets (MTU: `ping -M do -s 1472 {0}`), "

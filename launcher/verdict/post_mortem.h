@@ -10,7 +10,7 @@
 #include "launcher/verdict/job_state.h"
 #include "proto/coordinator.pb.h"
 
-/// These functions find the instance to blame and explain the failure in words. They use only what the launcher knows.
+/// Functions that find the instance to blame and explain the failure in words, from nothing but their arguments.
 namespace poprun::launcher {
 
 /// The diagnosis of a failed job: the exit code, the first line, and the lines that follow it.
@@ -21,12 +21,12 @@ struct Verdict {
   std::optional<std::uint32_t> instance = {};  ///< The instance to blame.
 };
 
-/// Returns the root cause, as far as it is known, or nothing while there is no trouble. Definite causes come first:
+/// Returns the root cause as far as it is known, or nothing if there is no trouble. Definite causes come first:
 ///
 ///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
 ///
-/// The following causes come next, since they may be consequences of others. In each case, the verdict blames the
-/// network instead if packets are lost and the accused instances still send heartbeats:
+/// The following causes come next, since they may be consequences of others. If packets are lost and the accused
+/// instances still send heartbeats, the verdict blames the network instead:
 ///
 ///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others' heartbeats break off ·
 ///   the instances whose heartbeats broke off · the peers that were missed, unless they wait in the same exchange
@@ -37,8 +37,8 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
 /// the shells only report their end.
 bool lacks_daemon(const JobState& state);
 
-/// Returns the other hosts, spelled as given, whose daemon did not start for an unknown reason, and which may be why
-/// mpirun started nothing. Returns none in a Slurm job, where no host need accept connections to its ssh port.
+/// Returns the remote hosts, spelled as given, whose daemon did not start for an unknown reason, so that they may be
+/// why mpirun started nothing. Returns none in a Slurm job, where hosts need not accept connections to their ssh port.
 std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
 
 /// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach them, they do not answer, or all
@@ -49,19 +49,18 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
 /// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one instance.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now);
 
-/// `launcher` is the address at which the instances should have joined. Requires: at least one has not joined.
+/// Returns the verdict on instances that did not join in time at the address `launcher`. Requires: at least one.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
-/// `how_far` states the progress of the job by then, such as "was at step 3 of 10 at its last heartbeats".
+/// Returns the verdict on a job that reached --timeout. `how_far` is its progress, such as "was at step 3 of 10".
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Call this if nothing else explains why mpirun ended. `status` is that of waitpid. The replicas' logs are in the
-/// folder `logs`.
+/// Returns the verdict if nothing else explains why mpirun ended. `status` is from waitpid. The replicas' logs are in
+/// the folder `logs`.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
-/// Amends `verdict` if the job ended before its first step and no instance gave a reason. It then blames the
-/// environment variables that select Open MPI's components; `named` are those that are set. In that case, a restart
-/// does not help.
+/// Amends `verdict` if the job ended before its first step, no instance gave a reason, and `named` is not empty: these
+/// are the environment variables set here that select Open MPI's components. Blames them; a restart does not help then.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 void append(std::vector<std::string>& lines, std::vector<std::string> more);
@@ -69,8 +68,8 @@ void append(std::vector<std::string>& lines, std::vector<std::string> more);
 /// Returns the last `count` exchanges of the replica that failed, below a heading.
 std::vector<std::string> last_calls(const proto::Failure& failure, int count);
 
-/// Returns the text of failure.txt: the verdict, what each replica did and since when, lost packets, and what instances
-/// said before they left, with their last collectives.
+/// Returns the text of failure.txt: the verdict, each replica's last activity and when it began, lost packets, and the
+/// messages of instances before they left, with their last collectives.
 std::string failure_report(const JobState& state, const Verdict& verdict, double now);
 
 }  // namespace poprun::launcher

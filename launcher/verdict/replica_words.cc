@@ -16,8 +16,8 @@ struct Group {
   std::vector<std::uint32_t> replicas;
   std::uint64_t first_step = 0;
   std::uint64_t last_step = 0;
-  double since = 0;      ///< When the last of the replicas began the activity.
-  double last_sign = 0;  ///< The oldest last heartbeat of these replicas.
+  double since = 0;      ///< Time at which the last of the replicas began the activity.
+  double last_sign = 0;  ///< Time of the oldest of these replicas' last heartbeats.
 };
 
 /// Groups, keyed by whether the state is known exactly, by the step if it is, and by the activity.
@@ -167,7 +167,7 @@ std::vector<std::string> meanwhile(const JobState& state, std::span<const std::u
   std::vector<std::uint32_t> others;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
     const InstanceView& instance = state.instances()[i];
-    // This includes replicas lost meanwhile, since mpirun ends all replicas once it knows of one lost replica.
+    // This includes lost replicas, since mpirun ends all replicas when it notices that one of them is lost.
     if (std::ranges::find(except, i) == except.end() && instance.joined && !instance.left) {
       others.push_back(i);
     }

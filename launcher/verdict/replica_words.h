@@ -7,10 +7,9 @@
 
 #include "launcher/verdict/job_state.h"
 
-/// These functions describe replicas, their hosts and their activity in words. Facts known only from heartbeats are
+/// Functions that describe replicas, their hosts and their activity in words. Facts known only from heartbeats are
 /// marked as such, with the age of the heartbeat, and steps known in this way are lower bounds. The state is exact only
-/// for a replica that reported its failure. The functions depend only on what the launcher knows. `now` is a time on
-/// the launcher's clock.
+/// for a replica that reported its failure. `now` is a time on the launcher's clock.
 namespace poprun::launcher {
 
 /// Formats ascending numbers as `0-4, 6`.
@@ -19,8 +18,8 @@ std::string number_ranges(std::span<const std::uint32_t> numbers);
 /// Formats an instance as `replica 5 (instance 5, host node1, pid 4711)`.
 std::string describe(const JobState& state, std::uint32_t instance);
 
-/// Formats several replicas, as whole hosts where possible: `host node1 (replicas 2, 3)`, otherwise `replicas 2, 3
-/// (host node1)`. Requires: `replicas` is ascending and not empty.
+/// Formats several replicas, as whole hosts if possible: `host node1 (replicas 2, 3)`, otherwise `replicas 2, 3 (host
+/// node1)`. Requires: `replicas` is ascending and not empty.
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas);
 
 /// Returns whether `replicas` are all replicas of their hosts, with several per host, but not all replicas of the job.

@@ -7,7 +7,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Returns the instruction set by which oneDNN picks its kernels.
+/// Returns the instruction set for which oneDNN selects its kernels.
 std::string isa_of(const proto::JoinRequest& request) {
   return request.cpu_isas().empty() ? "" : *request.cpu_isas().rbegin();
 }

@@ -8,9 +8,9 @@
 
 namespace poprun::launcher {
 
-/// Checks that two instances compute bit-identical results, judging by their instruction sets, oneDNN and C library.
-/// With `cpu_isa`, also checks that `other` computes with that instruction set. Errors: kHostResources if the results
-/// would differ; the message names both hosts, what each has, and what to do.
+/// Checks that two instances compute bit-identical results, judging by their instruction sets, oneDNN and C library. If
+/// `cpu_isa` is not empty, also checks that `other` uses that instruction set. Errors: kHostResources if the results
+/// would differ; the message names both hosts, their versions, and what to do.
 Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
                            const std::string& cpu_isa);
 

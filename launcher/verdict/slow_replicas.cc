@@ -10,7 +10,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr double kExcuseSeconds = 1;  // A shorter wait is no excuse for being late.
+constexpr double kExcuseSeconds = 1;  // A shorter wait does not excuse a late replica.
 constexpr double kGiveUpSeconds = 5;  // Time for a replica to report that it gives up.
 constexpr double kTellSeconds = 5;
 constexpr double kRepeatSeconds = 60;

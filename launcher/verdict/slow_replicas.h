@@ -11,28 +11,28 @@
 
 namespace poprun::launcher {
 
-/// Watches replicas that wait for the data server. Each of them gives up by itself after `limit_seconds` in which the
-/// server neither answers nor makes progress with the dataset. Until then, replicas that wait in an exchange for such a
-/// replica are excused from their own, shorter deadline, and the user is informed. The class only keeps records.
+/// Watches replicas that wait for the data server. Each of them gives up by itself if the server neither answers nor
+/// makes progress with the dataset for `limit_seconds`. Until then, replicas that wait in an exchange for such a
+/// replica are exempt from their own, shorter deadline, and the user is informed. This class only keeps records.
 class DataWaits {
  public:
-  /// `address` is that of the data server.
+  /// `address` is the address of the data server.
   DataWaits(std::string address, double limit_seconds) : address_(std::move(address)), limit_seconds_(limit_seconds) {}
 
   /// Returns whether a replica has waited for data long enough to delay others, and no replica has exceeded its limit.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
   /// Returns the message that the user should see now, if any. While replicas wait, there is an early message and then
-  /// one per minute. Later, one message says that the server answers again. If a replica has given up, its failure
-  /// explains enough, and there is no such message.
+  /// one per minute. When the server answers again, a last message says so, unless a replica has given up by then: its
+  /// failure explains enough.
   std::optional<std::string> news(const JobState& state);
 
  private:
   std::string address_;
   double limit_seconds_;
-  double told_seconds_ = 0;             ///< Length of the wait that the user knows of; 0: none.
+  double told_seconds_ = 0;             ///< Length of the wait that has been reported to the user; 0: none.
   double last_note_ = 0;                ///< Length of the wait that the last message stated.
-  std::vector<std::uint32_t> waiting_;  ///< Waiting replicas, once one has waited for long.
+  std::vector<std::uint32_t> waiting_;  ///< Replicas last seen waiting.
 };
 
 struct Straggler {
@@ -43,9 +43,9 @@ struct Straggler {
   std::uint64_t steps = 0;      ///< Number of steps over which the replica was slow.
 };
 
-/// Finds the replica that all others wait for, from the times in the heartbeats. The class only keeps records. A busy
+/// Uses the times in the heartbeats to find the replica that all others wait for. This class only keeps records. A busy
 /// machine slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear factor,
-/// in three stretches in a row, each of many steps and several seconds.
+/// in three consecutive stretches, each of many steps and several seconds.
 class Stragglers {
  public:
   /// Ratio to the usual time at which the slowest replica starts to count as a straggler.
@@ -58,13 +58,13 @@ class Stragglers {
 
   void beat(const proto::Beat& beat);
 
-  /// Returns the first straggler, and only once. Call this often, since it also ends stretches.
+  /// Returns the first straggler, once. Call this often, since it also ends stretches.
   std::optional<Straggler> found();
-  /// Does the same, but returns the message about the straggler instead of the straggler itself.
+  /// Does the same as `found`, but returns the message about the straggler instead of the straggler itself.
   std::optional<std::string> news(const JobState& state);
 
-  /// Returns the slowest replica of the last stretch, by whatever factor, or nothing before the first stretch ends or
-  /// if there is only one replica.
+  /// Returns the slowest replica of the last stretch, however small its lag is. Returns nothing before the first
+  /// stretch ends, or if there is only one replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:
@@ -79,7 +79,7 @@ class Stragglers {
   std::vector<Times> now_;   ///< By replica.
   std::vector<Times> mark_;  ///< Times at the start of the stretch.
   std::optional<Straggler> slowest_;
-  std::optional<Straggler> suspect_;  ///< The slowest replica, if it is beyond the factor.
+  std::optional<Straggler> suspect_;  ///< The slowest replica, if it exceeds the factor.
   int stretches_ = 0;                 ///< Consecutive stretches of the suspect.
   bool told_ = false;
 };

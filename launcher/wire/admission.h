@@ -14,7 +14,7 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// This header decides which calls of the launcher's service are served, and refuses the others.
+/// Decides which calls to the launcher's service are served, and rejects all others.
 namespace poprun::launcher {
 
 inline grpc::Status refused(const Status& status) {
@@ -33,7 +33,7 @@ inline grpc::Status too_many(const char* what) {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
 }
 
-/// Returns the status of a call that comes too late. CoordinatorClient::join recognises its code.
+/// Returns the status of a call that arrives after the job's end. CoordinatorClient::join recognises its code.
 inline grpc::Status job_is_over() {
   return {grpc::StatusCode::ABORTED, "the job is over"};
 }
@@ -67,13 +67,13 @@ inline grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// Serves calls if they carry the job's token, their messages are within bounds, and not too many are open at once.
+/// Serves calls that carry the job's token and whose messages are within bounds, unless too many are already open.
 class Admission {
  public:
   /// `job` must outlive this object.
   Admission(std::string token, const JobSize& job) : token_(std::move(token)), job_(job) {}
 
-  /// Returns the message of a call that may be served; otherwise refuses the call and returns nothing.
+  /// Returns the message of a call that can be served. Rejects any other call, and returns nothing.
   template <typename Message>
   std::optional<Message> message(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
                                  grpc::ServerUnaryReactor& reactor) const {
@@ -93,8 +93,8 @@ class Admission {
     return message;
   }
 
-  /// Serves a streaming call with the reactor that `make` returns. Refuses the call if the caller does not have the
-  /// token, or if `most` calls of this kind are already open. `open` counts these calls.
+  /// Serves a streaming call with the reactor that `make` returns. Rejects the call if the caller does not have the
+  /// token, or if `most` calls of this kind are already open. `open` counts the calls of this kind.
   template <typename Reactor, typename Make>
   Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
                  const char* what, const Make& make) const {

@@ -8,8 +8,8 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
-/// These functions bound what the launcher accepts. Messages from an instance that has the token but is broken or runs
-/// a different version are refused, so that the rest of the launcher can rely on sizes and numbers in the others.
+/// Functions that bound what the launcher accepts. Invalid messages, which may come from an instance that is broken or
+/// runs a different version, are rejected, so that the rest of the launcher can rely on sizes and numbers.
 namespace poprun::launcher {
 
 struct JobSize {
@@ -17,14 +17,14 @@ struct JobSize {
   std::uint32_t replicas_per_instance = 1;
 };
 
-// These functions check a message. Errors: kUsage; the message says what is wrong. Names and addresses are limited to
-// 255 B, a replica's activity to 4 KiB, and its last message to 1 MiB. Lists are limited to what a job of this size can
-// have, and tensors to 2^56 elements. Times must be finite and not negative.
+// Each of these functions checks a message. Errors: kUsage; the error says what is wrong. Names and addresses are
+// limited to 255 B, a replica's activity to 4 KiB, and its last message to 1 MiB. Lists are limited to the lengths that
+// are possible in a job of this size, and tensors to 2^56 elements. Times must be finite and not negative.
 Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
 Status check_bounds(const proto::Failure& failure, const JobSize& job);
 Status check_bounds(const proto::ReportItem& item);
-/// Also checks that the part has at most 65,536 variables and 65,536 slices, which lie within the variables.
+/// Also checks that the part has at most 65,536 variables and 65,536 slices, all within the variables.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
 /// A seat counts as one of a limited number of concurrent calls as long as it lives. Threads: any.
@@ -50,7 +50,7 @@ class Seat {
  private:
   explicit Seat(std::atomic<std::uint32_t>& taken) : taken_(&taken) {}
 
-  std::atomic<std::uint32_t>* taken_;  ///< Null once moved from.
+  std::atomic<std::uint32_t>* taken_;  ///< Null after a move.
 };
 
 }  // namespace poprun::launcher

@@ -25,14 +25,14 @@ constexpr int kReceivedBytesMax = 4 << 20;
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
 constexpr int kOtherCallsMax = 16;  // Per connection, beyond the parts of checkpoints.
 
-/// Each kind of call has its own reactor. The messages of Join and Fail arrive as bytes.
+/// Each kind of call has its own reactor. The messages of Join and Fail arrive unparsed, as bytes.
 using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
     proto::Coordinator::WithCallbackMethod_Heartbeat<proto::Coordinator::WithCallbackMethod_Report<
         proto::Coordinator::WithRawCallbackMethod_Fail<proto::Coordinator::WithCallbackMethod_SendWeights<
             proto::Coordinator::WithCallbackMethod_SendModel<proto::Coordinator::WithCallbackMethod_StoreState<
                 proto::Coordinator::WithCallbackMethod_SendState<proto::Coordinator::Service>>>>>>>>;
 
-/// The reactors post events to the loop, which starts their next operation. No two threads use a reactor at once.
+/// The reactors post events to the loop, which starts their next operation. Only one thread at a time uses a reactor.
 class Service final : public Coordinator, public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
@@ -225,7 +225,7 @@ class Service final : public Coordinator, public ServiceBase {
       });
     }
     void OnCancel() override { cancelled_ = true; }
-    // Only now is it certain whether the other side ended the call or died.
+    // Only here is it certain whether the other side ended the call or died.
     void OnDone() override {
       asio::post(service_.loop_, [this] {
         service_.heartbeats_.erase(this);
@@ -288,7 +288,7 @@ class Service final : public Coordinator, public ServiceBase {
     proto::Directive directive_;  ///< The last directive sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
-    std::uint32_t told_ = 0;  ///< Number that the service gave to the directive sent last.
+    std::uint32_t told_ = 0;  ///< The service's number of the directive that was sent last.
     bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;
@@ -355,7 +355,7 @@ class Service final : public Coordinator, public ServiceBase {
   std::optional<proto::JoinReply> reply_;
   std::vector<PendingJoin> pending_joins_;
   std::vector<grpc::ServerUnaryReactor*> failed_;    ///< Failed instances that wait for permission to exit.
-  std::map<std::uint32_t, std::uint32_t> failures_;  ///< Number of failures, by instance.
+  std::map<std::uint32_t, std::uint32_t> failures_;  ///< Number of failures of each instance.
   std::set<HeartbeatReactor*> heartbeats_;
   proto::Directive wish_;
   std::uint32_t wishes_ = 0;

@@ -19,15 +19,15 @@
 
 /// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
 ///
-/// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The parts of
-/// checkpoints go to another thread, which waits for the disk.
+/// gRPC's threads only post to the loop, whose thread owns all state, here and in the job. Parts of checkpoints go to a
+/// separate thread, which waits for the disk.
 ///
 /// A client without a token can use only the resources that bound_clients allows. A connection may have one open call
 /// per replica of an instance, and 16 more. A client with the token may send 4 MiB per message. At any time, each
 /// instance may have two heartbeats, two reports and two transfers of weights or models open. Each replica may have two
 /// parts of checkpoints open in each direction. Each instance may report four failures. Calls beyond these limits get
-/// RESOURCE_EXHAUSTED, and messages that bounds.h refuses get INVALID_ARGUMENT. The next message of a call is read only
-/// once the loop has handled the previous one.
+/// RESOURCE_EXHAUSTED, and messages that bounds.h rejects get INVALID_ARGUMENT. The next message of a call is read only
+/// after the loop has handled the previous one.
 namespace poprun::launcher {
 
 /// Receives the messages from instances. All functions are called on the loop's thread.
@@ -38,20 +38,20 @@ class CoordinatorEvents {
   CoordinatorEvents& operator=(const CoordinatorEvents&) = delete;
   virtual ~CoordinatorEvents() = default;
 
-  /// Called when an instance joins. An error refuses the instance and is sent to it.
+  /// Called when an instance joins. An error rejects the instance and is sent to it.
   virtual Status on_join(const proto::JoinRequest& request) = 0;
   virtual void on_beat(const proto::Beat& beat) = 0;
   /// Called when the heartbeats of an instance end; `orderly` is true if the instance announced the end.
   virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
   /// Called for each item of a report. An error ends the report stream and is sent to the instance.
   virtual Status on_report(const proto::ReportItem& item) = 0;
-  /// Called when the report is complete, or has broken off. An error is sent to the replica.
+  /// Called when the report is complete or has been cut off. An error is sent to the replica.
   virtual Status on_report_end() = 0;
   /// Called when an instance has failed. The instance waits until `Coordinator::close`.
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
-/// This class is an interface, so that only its implementation includes gRPC's headers, which take a long time to compile.
+/// An interface, so that only the implementation includes gRPC's headers, which take a long time to compile.
 class Coordinator {
  public:
   struct Setup {
@@ -62,7 +62,7 @@ class Coordinator {
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;          ///< For replica 0; may be empty; must outlive this.
     const OnnxFile& onnx_model;                          ///< May be empty; must outlive this.
-    CheckpointWriter& checkpoints;                       ///< From now on only for the disk's thread; must outlive this.
+    CheckpointWriter& checkpoints;                       ///< From now on for the disk's thread only; must outlive this.
     std::string resumed_state;                           ///< Path of the state to resume from; may be empty.
   };
 
@@ -80,8 +80,8 @@ class Coordinator {
   /// Answers all Joins, both pending and future ones.
   virtual void open(const proto::JoinReply& reply) = 0;
 
-  /// Call this once the outcome of the job is decided. Tells all Joins, both pending and future ones, that the job is
-  /// over, so that their instances leave without a message. Releases the instances that have failed.
+  /// Call this when the outcome of the job is decided. Tells all Joins, both pending and future ones, that the job is
+  /// over, so that their instances leave without printing a message. Releases the instances that have failed.
   virtual void close() = 0;
 
   /// Asks every instance, including those that send heartbeats later, to hold before its next part.

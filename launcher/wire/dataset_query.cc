@@ -45,7 +45,7 @@ const char* remedy(const DatasetQuery::Question& question) {
   if (!resolves(question.address)) {
     return "this host name does not resolve";
   }
-  // A client that is rejected by TLS learns no reason.
+  // A client that TLS rejects is not told the reason.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
                              "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
                            : "check that poprun-emu-hostio is running there, and listens on loopback only: a server "
@@ -89,7 +89,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
 
 }  // namespace
 
-/// A call to the data server. It lives until gRPC has finished with it and the loop has dropped it.
+/// A call to the data server. The object lives until gRPC has finished with it and the loop has dropped it.
 class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeReply>,
                                  public std::enable_shared_from_this<Call> {
  public:
@@ -159,7 +159,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
     } else if (status.ok() && !dataset_) {
       status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description arrived");
     }
-    // `answer_` is moved out first, since calling it may destroy this query.
+    // Moves `answer_` out first, since calling it may destroy this query.
     if (const Answer take = std::exchange(answer_, nullptr)) {
       take(status.ok() ? Result<proto::Dataset>(*dataset_)
                        : Result<proto::Dataset>(tl::unexpected<Error>{error_of(status, question_, loading_)}));

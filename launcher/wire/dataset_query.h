@@ -21,18 +21,18 @@ class DatasetQuery {
     std::string token;                    ///< If empty, no token is sent.
     std::optional<TlsIdentity> identity;  ///< Without it, the connection is plain text.
     std::string source;                   ///< data.source of train.cfg.
-    bool only_describe = false;           ///< Whether nobody will read the data (see DescribeRequest).
-    /// Time without an answer or any progress in reading the dataset after which the query gives up. Must be positive.
+    bool only_describe = false;           ///< Whether the data will not be read (see DescribeRequest).
+    /// The query gives up after this time without an answer or any progress in reading the dataset. Must be positive.
     double timeout_seconds = 0;
   };
   using Answer = std::function<void(Result<proto::Dataset>)>;
   /// Receives the progress of a server that is reading the dataset.
   using News = std::function<void(const proto::Loading&)>;
 
-  /// First `news` is called any number of times, then `answer` is called once. Both are called on the loop's thread.
+  /// `news` is called any number of times, and then `answer` is called once. Both are called on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered or made progress; the message has the address (also a fact) and the time spent.
+  ///   kUnreachable  no server answered or made progress; the message gives the address (also a fact) and the wait.
   ///   kData         the dataset is missing or damaged; the message is the server's.
   ///   kUsage        the source can never work; the message is the server's.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);

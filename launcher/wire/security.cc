@@ -17,7 +17,7 @@ std::string users_token() {
   return token == nullptr ? "" : token;
 }
 
-/// Returns our own POPRUN_EMU_TOKEN or, if there is none, 128 random bits.
+/// Returns the POPRUN_EMU_TOKEN of our own environment or, if it is not set, 128 random bits.
 std::string job_token() {
   if (std::string users = users_token(); !users.empty()) {
     return users;

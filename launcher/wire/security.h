@@ -8,7 +8,7 @@
 
 namespace poprun::launcher {
 
-/// Returns whether the user chose the token and can therefore start a data server with it.
+/// Returns whether the user chose the token, and can therefore start a data server that accepts it.
 bool token_is_users();
 
 /// Credentials of the processes of a job. Every call carries the token; connections beyond loopback also use an
@@ -18,16 +18,16 @@ struct Security {
   std::optional<TlsIdentity> own;
 
   /// Returns the identity of a service, or nothing if its connections are plain text. `leaves_loopback` says whether
-  /// the service is reached from beyond loopback.
+  /// other hosts reach the service.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
-  /// Returns the same identity in the form that replicas need, as the value of POPRUN_EMU_TLS.
+  /// Returns the same identity as the value of POPRUN_EMU_TLS, the form that replicas need.
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 
-/// Builds the credentials from the user's files and token, if they are given. `leaves_loopback` says whether a service
-/// of the job is reached from beyond loopback. Errors: those of check_token and read_identity and, with
-/// `leaves_loopback`, also those of check_hard_to_guess.
+/// Builds the credentials from the user's files and token, if they are given. `leaves_loopback` says whether other
+/// hosts reach a service of the job. Errors: those of check_token and read_identity and, if `leaves_loopback` is true,
+/// those of check_hard_to_guess.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
 /// Returns whether `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as beyond.

@@ -12,7 +12,7 @@
 #include "launcher/wire/bounds.h"
 #include "proto/coordinator.pb.h"
 
-/// These functions transfer data in pieces. Each sender is a gRPC call that runs on gRPC's threads, ends by itself, and
+/// Functions that transfer data in pieces. Each sender is a gRPC call that runs on gRPC's threads, ends by itself, and
 /// keeps its seat until then. The data must outlive the call and must not change.
 namespace poprun::launcher {
 
@@ -23,9 +23,9 @@ grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& 
 /// Sends the tensors of a safetensors file, which it reads piece by piece. An error in the file ends the call.
 grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat);
 
-/// Receives one replica's part of a checkpoint in a gRPC call and writes it to the disk. The call reads a piece once
-/// the previous one has been written. Only `disk`, a pool of one thread, uses the writer. Both must outlive the call. A
-/// part that check_bounds refuses for `job` gets INVALID_ARGUMENT. The call keeps its seat until it is over.
+/// Receives one replica's part of a checkpoint in a gRPC call and writes it to the disk. The call reads a piece only
+/// after the previous one has been written. Only `disk`, a pool of one thread, uses `writer`. Both must outlive the
+/// call. A part that check_bounds rejects for `job` gets INVALID_ARGUMENT. The call keeps its seat until it is over.
 grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk, CheckpointWriter& writer,
                                                           const JobSize& job, Seat seat);
 
