@@ -29,7 +29,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-/// Number of threads of gRPC (at most 10 on 2 cores; it hangs if it cannot start one), the store and the server.
+/// Threads of gRPC (at most 10 on 2 cores), the store and the server. gRPC hangs if it cannot start one of its threads.
 constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
@@ -169,7 +169,7 @@ void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-/// Ends the process, even during a load or description. These may take minutes and have nothing to save.
+/// Ends the process, even during a load or description. Both can take minutes and have nothing to save.
 [[noreturn]] void end_now(Server* server) {
   constexpr std::chrono::seconds kGrace{1};
   std::thread([kGrace] {
@@ -182,7 +182,7 @@ void print(std::string_view text) {
   ::_exit(0);
 }
 
-/// Loads a dataset. Ends early if a signal arrives.
+/// Loads a dataset. Ends the process if one of these signals arrives first.
 Status preload(DatasetStore& datasets, const std::string& source, const sigset_t& end_signals) {
   constexpr std::chrono::milliseconds kPoll{20};
   std::promise<Status> answer;
@@ -212,8 +212,8 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
-/// Returns SIGTERM and SIGINT, except those that the parent ignores. A launcher's data server ignores them, because the
-/// launcher ends it when the replicas no longer need it, even if all processes of the job receive the signal.
+/// Returns SIGTERM and SIGINT, except those that the parent ignores. A data server that the launcher starts ignores
+/// both, even if every process of the job receives them: the launcher ends it when the replicas no longer need it.
 sigset_t signals_to_end_at() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -227,12 +227,12 @@ sigset_t signals_to_end_at() {
 }
 
 int run(int argc, char** argv) {
-  // Signals are set before any thread exists, so that all threads inherit this. Only sigwait receives the end signals,
-  // and a client or parent that disappears causes an error code instead of SIGPIPE.
+  // The signal mask is set before any thread exists, so that all threads inherit it. Only sigwait receives the end
+  // signals, and writing to a client or parent that has gone returns an error instead of raising SIGPIPE.
   const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  // Otherwise gRPC would print its own report of a port in use before our one-line message.
+  // Keeps gRPC from printing its own report of a port in use before our one-line message.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   end_in_a_line_at_limits(kName);

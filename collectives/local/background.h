@@ -13,9 +13,8 @@
 
 namespace poprun::collectives {
 
-/// Runs all-reduces one after another, on its own thread and channel, while their replica does other work. Threads:
-/// call `begin` and `await` from one thread. The destructor waits for all-reduces in progress, until their deadline at
-/// most.
+/// Runs all-reduces one after another, on its own thread and channel, while the replica does other work. Threads: call
+/// `begin` and `await` from one thread. The destructor waits for all-reduces in progress, until their deadline at most.
 class Background {
  public:
   Background() = default;

@@ -75,7 +75,7 @@ std::string among(std::span<const std::size_t> numbers) {
          std::to_string(numbers[1]) + " .. " + std::to_string(numbers.back());
 }
 
-// Hashes eight letters at a time, because an exchange of hundreds of tensors hashes all their names.
+// Hashes eight bytes at a time, because an exchange of hundreds of tensors hashes all their names.
 void Call::add_name(std::string_view added) {
   if (added.empty()) {
     return;

@@ -79,7 +79,7 @@ std::optional<std::string> disagreement(const std::string& title, std::span<cons
 Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                             std::string_view name);
 Call call_of_all_gather(std::span<const std::byte> mine, std::string_view name);
-/// `root` is the number of the root replica in the job.
+/// Returns the announcement of a broadcast. `root` is the number of the root replica in the job.
 Call call_of_broadcast(std::span<const std::byte> data, std::size_t root, std::string_view name);
 
 /// Errors: kBug if the type does not support the reduction.

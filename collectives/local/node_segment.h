@@ -48,7 +48,7 @@ class SharedMemory {
   /// Maps the memory that another process created with this size.
   static Result<SharedMemory> open(FileAddress address, Bytes size);
 
-  /// Returns the address of this process's descriptor, which is invalid if there is none.
+  /// Returns the address of this process's descriptor, or an invalid address if it has none.
   [[nodiscard]] FileAddress address() const;
 
   /// Closes the descriptor. The mapping stays valid, but later calls of `open` fail.
@@ -107,7 +107,7 @@ class NodeSegment {
   /// process creates the segment.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
-  /// Returns the bytes of one replica's room in a segment of `replicas` replicas. No group of them needs more.
+  /// Returns the bytes of one replica's room in a segment of `replicas` replicas. The rooms of its groups need no more.
   static Bytes room_bytes(std::size_t replicas, Bytes wire);
 
   /// The memory for Rendezvous::Options.

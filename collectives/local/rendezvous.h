@@ -40,7 +40,7 @@ class FlatError {
 };
 
 /// Returns the last time that a replica of the job had an excuse for being late, such as a data server that does not
-/// answer it. Deadlines count from that time. The function must be thread-safe. It is empty if no replica ever has an
+/// answer. Deadlines count from that time. The function must be thread-safe. It is empty if no replica ever has an
 /// excuse.
 using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
@@ -52,11 +52,11 @@ struct Place {
   friend bool operator==(Place, Place) = default;
 };
 
-/// One replica's handle on the meeting point of all replicas that share some memory: a sleeping barrier that knows
-/// which replicas are missing and whether all make the same call.
+/// One replica's handle on the meeting point of all replicas that share some memory: a barrier whose waiters sleep, and
+/// which detects missing replicas and calls that differ.
 ///
 ///   open(call)   announce, wait for all, check that all announced the same call
-///   wait()       wait for all again, as often as the algorithm needs
+///   wait()       wait for all again; called as often as the algorithm needs
 ///
 /// The memory holds a counter and a generation word (futex) for the barrier, the message of the first failure, and one
 /// slot per replica for its announcement. It works for threads and for processes.

@@ -6,7 +6,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// Number of ticks that a post may take on the wire, which thus carries the posts of this many ticks.
+/// Number of ticks that a post may take on the wire. The wire therefore carries the posts of this many ticks.
 constexpr std::size_t kTravel = 2;
 
 /// Number of slots, one per chunk in progress. One more tick passes until all replicas have read a slot.
@@ -176,7 +176,7 @@ void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size
   }
 }
 
-/// Fills this replica's part of its host's slice, from the sums of all hosts or with its own contribution.
+/// Fills this replica's part of its host's slice: with the combined sums of all hosts, or with its own contribution.
 void ChunkPipeline::make_result(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const Slot at = slot(index);

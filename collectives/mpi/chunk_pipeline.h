@@ -32,10 +32,11 @@ namespace poprun::collectives {
 ///                                                                the posts of two ticks to carry.
 ///
 /// An all-reduce takes all five steps. A collective that only reduces takes steps 1, 2, 3 and 5. A collective that only
-/// gathers takes steps 3, 4 and 5, and its step 3 copies what a replica contributes into `result`.
+/// gathers takes steps 3, 4 and 5, and its step 3 copies each replica's contribution into `result`.
 ///
-/// Chunks are stored in memory that the host's replicas share and the wire accesses. It has four slots, used in turn:
-/// two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still read.
+/// Chunks are stored in memory that the host's replicas share and the wire accesses. There are four slots, used in
+/// turn: two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still
+/// read.
 ///
 ///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
 ///           element | result: by element of the chunk |

@@ -38,8 +38,8 @@ class Announcements {
   /// would be slower.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
-  /// Begins to exchange the calls of this host's replicas, and its payload if it has one, with all other hosts. The
-  /// payload must fit. The leaders call this and then wait for the wire.
+  /// Begins to exchange the calls of this host's replicas, and this host's payload if it has one, with all other hosts.
+  /// The payload must fit. The leaders call this and then wait for the wire.
   void post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const;
 
   /// All calls, by replica index.
@@ -62,14 +62,14 @@ class Announcements {
 /// Errors, from any call: those of Rendezvous and HostWire. All replicas of the host get the first one.
 class HostExchange {
  public:
-  /// `plan` and `rendezvous`, at which the host's replicas meet, must outlive this object. `channel` is HostWire's.
-  /// `deadline` limits each wait.
+  /// `plan` and `rendezvous`, at which the host's replicas meet, must outlive this object. `channel` is the channel
+  /// number for HostWire. `deadline` limits each wait.
   HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel, Rendezvous& rendezvous, bool carries,
                std::chrono::milliseconds deadline);
 
   [[nodiscard]] bool carries() const { return carries_; }
 
-  /// Whether this replica sends the announcements of its host.
+  /// Returns whether this replica sends its host's announcements.
   [[nodiscard]] bool leads() const { return carries_ && wire_.leads(); }
 
   /// The wire to post to. Requires: this replica carries.

@@ -14,7 +14,7 @@ namespace poprun::collectives {
 struct Process {
   int rank = 0;                       ///< Rank in MPI_COMM_WORLD.
   std::size_t host = 0;               ///< From 0 without gaps, ordered by the hosts' first replicas.
-  std::vector<std::size_t> replicas;  ///< Numbers in the job of its replicas in the channel, ascending.
+  std::vector<std::size_t> replicas;  ///< Job-wide numbers of its replicas in the channel, ascending.
 };
 
 /// Locations of a channel's replicas, the same in every process. A replica's index is its position in the channel.

@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds kShortestSleep{20};
 constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it returns true or `limit` has passed. Yields at first, then sleeps for increasing times.
+/// Calls `done` until it returns true or `limit` has passed. Yields at first, then sleeps for longer and longer.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
   const Clock::time_point begin = Clock::now();
@@ -201,7 +201,7 @@ bool HostWire::heard(Error& error) {
   return false;
 }
 
-/// Requires: the link's mutex is held.
+/// Begins to send a notice to a process. Requires: the link's mutex is held.
 MPI_Request HostWire::send(const Notice& notice, int rank) {
   // The copy is never freed, because MPI may still read it. Only a failing job sends notices.
   const auto* const copy = new Notice(notice);

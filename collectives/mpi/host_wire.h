@@ -54,7 +54,7 @@ class MpiLink {
     return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
   }
 
-  /// Records that some transfers remain unfinished, because of which MPI cannot close the connection.
+  /// Records that some transfers remain unfinished, and that MPI therefore cannot close the connection.
   void abandon() { abandoned_ = true; }
 
  private:
@@ -77,14 +77,14 @@ class MpiLink {
 ///           process 1 ---- lane 1 ---- process 1
 ///           process 2 ---- lane 2 ---- process 0
 ///
-/// All processes of a host in a call post the same transfers, and each carries its own lanes. Threads: all calls from
-/// one thread. Other channels of the process may run on other threads.
+/// All of a host's processes that take part in a call post the same transfers, and each carries its own lanes. Threads:
+/// all calls from one thread. Other channels of the process may run on other threads.
 class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Largest message: Open MPI sends messages below 64 KiB immediately. A larger message waits for a reply, which
-  /// queues behind everything that its sender is sending, so links would carry only one direction at a time.
+  /// queues behind everything that the receiver is sending, so links would carry only one direction at a time.
   static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
 
   /// The bytes to send to one host or to receive from it.
@@ -121,9 +121,10 @@ class HostWire {
   /// up. If all of them are waiting, it gives them twice this time.
   ///
   /// Errors
-  ///   kInfrastructure   bytes are still missing then; the message names the replicas of the hosts that did not answer.
+  ///   kInfrastructure   bytes are still missing; the message names the replicas of the hosts that did not answer.
   ///   any               an error that another host sent by `tell`.
-  /// After an error, the bytes must stay valid until the process ends. MPI_Finalize might never return: leave by exit.
+  /// After an error, the bytes must stay valid until the process ends. MPI_Finalize might never return: exit without
+  /// it.
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace, const std::string& call,
               const std::function<void()>& while_waiting);
 

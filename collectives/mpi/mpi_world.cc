@@ -41,7 +41,7 @@ struct Introduction {
   std::uint64_t nonce = 0;
 };
 
-/// Returns a number that is equal for processes that can open each other's memory, which requires the same machine,
+/// Returns a number that is the same for processes that can open each other's memory, which requires the same machine,
 /// boot and pid namespace. Each container on a machine counts as a separate host.
 std::uint64_t host_number() {
   std::array<char, 256> name{};

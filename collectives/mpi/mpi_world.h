@@ -20,10 +20,10 @@ class NodeSegment;
 struct HostPlan;
 }  // namespace collectives
 
-/// The replicas of a job on the processes of MPI_COMM_WORLD. Each process owns a contiguous block of replicas, with one
-/// thread for each. Blocks may differ in size. If all processes are on one host, replicas exchange data through shared
-/// memory, and MPI is used only to set it up. On several hosts, the replicas of each host share memory, and the first
-/// replica of each process carries data between hosts by MPI. Results are bit-identical to those of LocalWorld.
+/// The replicas of a job on the processes of MPI_COMM_WORLD. Each process owns a contiguous block of replicas, one
+/// thread per replica. Blocks may differ in size. If all processes are on one host, replicas exchange data through
+/// shared memory, and MPI is used only to set it up. On several hosts, the replicas of each host share memory, and the
+/// first replica of each process carries data between hosts by MPI. Results are bit-identical to those of LocalWorld.
 ///
 /// Threads: create and destroy it in one thread, between MPI_Init_thread (at least MPI_THREAD_SERIALIZED) and
 /// MPI_Finalize. Hand each communicator to one thread, and join those threads before destroying the world. Groups must
@@ -41,8 +41,7 @@ class MpiWorld {
     std::function<std::chrono::steady_clock::time_point()> last_excuse{};
     /// Host number of this process; if unset, the machine's own number. For tests that simulate several hosts on one.
     std::optional<std::uint64_t> host;
-    /// Bytes of a replica's float32 data that cross between hosts at a time: at least 64 B per replica and at most 1
-    /// MiB.
+    /// Bytes of a replica's float32 data that travel between hosts at a time: at least 64 B per replica, at most 1 MiB.
     std::size_t chunk_bytes = std::size_t{1} << 19U;
   };
 

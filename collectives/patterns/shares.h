@@ -18,8 +18,8 @@ struct Slice {
   friend constexpr bool operator==(Slice, Slice) = default;
 };
 
-/// Bytes of a cache line. Slices begin at multiples of it, so that two replicas never write into the same line of an
-/// aligned vector, and no element is split.
+/// Size of a cache line, in bytes. Slices begin at multiples of it, so that two replicas never write into the same line
+/// of an aligned vector, and no element is split.
 inline constexpr std::size_t kLineBytes = 64;
 
 /// Cuts `count` bytes into `parts` slices, in order and without gaps, and returns slice `part`. Slices begin at
@@ -47,7 +47,7 @@ constexpr Slice overlap(Slice a, Slice b) {
 ///   receives   (1 - f) + f (sum of the others' sums)
 ///
 ///   sums 1 1 1 1   shares 1/4 each, 1.5 both ways: the minimum
-///   sums 2 1       shares 1 0, 1 both ways, where equal shares would take 1.5
+///   sums 2 1       shares 1 0, 1 both ways, instead of 1.5 with equal shares
 ///
 /// Shares add up to 1. The same arguments give the same shares on every host. Requires: every sum > 0.
 inline std::vector<double> shares_of(std::span<const std::size_t> sums) {

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr int kDaemonsMilliseconds = 3000;
 
-/// Returns the first of these variables that is set, or else `fallback`.
+/// Returns the value of the first of these variables that is set, or else `fallback`.
 fs::path folder_from(std::initializer_list<const char*> variables, const char* fallback) {
   for (const char* variable : variables) {
     if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') {
@@ -41,7 +41,7 @@ std::string job_folder_prefix() {
   return fmt::format("poprun-emu.{}.", geteuid());
 }
 
-/// A descriptor that is closed, and its lock released, at the end of its scope.
+/// A descriptor that is closed at the end of its scope, which also releases its lock.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -59,8 +59,8 @@ class Descriptor {
   /// Takes the lock of a job for this process. Fails if another process holds a lock.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
 
-  /// Takes the lock for the removal of leftovers. Fails if a job holds its lock. Hosts that share the folder for
-  /// temporary files remove their parts of a job at the same time.
+  /// Takes the lock for removing leftovers. Fails if a job holds its lock. It is a shared lock, so that hosts that
+  /// share the folder for temporary files can remove their parts of a job at the same time.
   [[nodiscard]] bool lock_to_remove() const { return number_ >= 0 && flock(number_, LOCK_SH | LOCK_NB) == 0; }
 
  private:
@@ -97,7 +97,7 @@ bool is_daemons(const fs::path& session) {
   return session.filename().string().starts_with("jf.");
 }
 
-/// Returns the job number in the names of the ranks' shared memory.
+/// Returns the job number that is part of the names of the ranks' shared memory.
 std::optional<std::uint64_t> ranks_job(const fs::path& session) {
   const std::string name = session.filename();
   std::uint64_t number = 0;
@@ -162,8 +162,7 @@ void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
   }
 }
 
-/// Removes a session. Its shared memory is removed first, because without the session nothing would tell whose memory
-/// it is.
+/// Removes a session. Its shared memory is removed first, because only the session identifies that memory.
 void remove_session(const fs::path& session, const SessionPlace& place) {
   std::error_code unused;
   if (const auto job = ranks_job(session); job && is_only_session(session, *job, place)) {
@@ -252,7 +251,7 @@ void JobFolder::remove() {
   }
 }
 
-/// Reads the number after the last ')' and the state letter of /proc/PID/stat.
+// The parent is the number in /proc/PID/stat that follows the last ')' and the state letter.
 pid_t parent_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string stat;

@@ -16,11 +16,11 @@
 ///   BASE/poprun-emu.UID.XXXXXX/              the job's own folder on this host
 ///        ompi.HOST.UID/pid.PID/              on the launcher's host: for mpirun and its ranks
 ///        ompi.HOST.UID/pid.PID/contact.txt   begins with the decimal number of job 0
-///        ompi.HOST.UID/jf.FAMILY/            on other hosts: the same, by Open MPI's daemon
+///        ompi.HOST.UID/jf.FAMILY/            on other hosts: the same for Open MPI's daemon
 ///   /dev/shm/vader_segment.HOST.UID.JOB.RANK JOB in hexadecimal, FAMILY in its upper half; the
 ///                                            ranks are job 1
 ///
-/// The code never guesses whether a job is dead. Its folder is locked (flock) by the launcher and the guard of mpirun,
+/// The code never guesses whether a job is dead: its folder is locked (flock) by the launcher and the guard of mpirun,
 /// and on other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel releases the lock when they exit. Only
 /// unlocked folders of this user are removed, and only from this host, under a shared lock, because hosts may share
 /// BASE. Symbolic links are removed, never followed.
@@ -49,7 +49,7 @@ class JobFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
-  /// Looks up which shared memory belongs to the sessions in the folder, because mpirun may remove a session without
+  /// Looks up which shared memory belongs to the sessions in the folder, because mpirun may remove a session but leave
   /// the shared memory of a replica that died early. Does nothing after the first success.
   void learn();
 
@@ -67,8 +67,8 @@ class JobFolder {
 };
 
 /// If `session` belongs to a daemon, starts a process that kills `daemon` and its children unless the daemon ends
-/// within 3 s, as it does if mpirun tells it to. To be called by a process that exits because it has lost the launcher.
-/// If a link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later. It
+/// within 3 s, as it does if mpirun tells it to. Called by a process that exits because it has lost the launcher. If a
+/// link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later. It
 /// ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 

@@ -1,4 +1,4 @@
-# The build's vocabulary: poprun_library, poprun_families, poprun_test, poprun_mpi_test.
+# Functions for the build's targets, such as poprun_library, poprun_families, poprun_test and poprun_mpi_test.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -31,16 +31,16 @@ pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 
 # Flags for our own code. Rounding is part of the product's promise (bit-identical results for every placement), so
-# there is no contraction and no fast-math. Nobody reads errno after a square root, and without errno loops with square
+# there is no contraction and no fast-math. No code reads errno after a square root; without errno, loops with square
 # roots are vectorised, which changes no result.
 add_library(poprun_flags INTERFACE)
 target_include_directories(poprun_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(poprun_flags INTERFACE
   -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
   -Wold-style-cast -Wswitch-enum -Werror
-  # g++ 12 sees overlapping copies in every `"text" + std::string` (GCC bug 105329).
+  # g++ 12 falsely reports overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-  # After a precompiled header it treats inlined code of std::string as ours and reports out-of-bounds copies there.
+  # After a precompiled header, it treats inlined std::string code as ours and reports out-of-bounds copies in it.
   # Presets without the header keep these warnings.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-array-bounds>
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-stringop-overflow>)
@@ -54,7 +54,7 @@ if(POPRUN_SANITIZE)
   add_compile_options(-fsanitize=${POPRUN_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${POPRUN_SANITIZE})
-  # With a sanitizer g++ 12 sees uninitialised members in every std::regex (GCC bug 105562).
+  # With a sanitizer, g++ 12 falsely reports uninitialised members in every std::regex (GCC bug 105562).
   target_compile_options(poprun_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
@@ -95,9 +95,10 @@ target_compile_definitions(poprun_asio INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
 target_link_libraries(poprun_asio INTERFACE Threads::Threads)
 
-# Headers that most files include are compiled once, with replica/base, on which every room depends. Only headers of the
-# standard library and of Debian, none of ours and no generated ones, so that a change rebuilds only the files that
-# include it. The other presets compile without it, which proves that each file includes what it uses.
+# Headers that most files include are compiled once, with replica/base, on which every room depends. These headers
+# belong to the standard library or to Debian packages. None is ours or generated, so that a changed header rebuilds
+# only the files that include it. The other presets compile without it, which proves that each file includes what it
+# uses.
 set(POPRUN_PRECOMPILED_HEADERS
   <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <string>
   <string_view> <utility> <vector> <fmt/format.h> <google/protobuf/extension_set.h>
@@ -113,13 +114,13 @@ function(poprun_precompile name)
 endfunction()
 
 # Several sources of a folder are compiled as one, which halves the time of a full build. If files of a folder use the
-# same local names, each puts its unnamed namespace into a namespace of its own. The other presets compile each source
+# same local names, each puts its unnamed namespace into its own named namespace. The other presets compile each source
 # alone.
 option(POPRUN_UNITY "Compile several sources of a folder as one" OFF)
 set(POPRUN_UNITY_SOURCES 12)
 
-# What Release optimises, and how far: -O3 for the rooms in which a job spends its steps, -O2 for those in which it
-# compiles or reads data. All else runs once or waits for something, so it is compiled quickly, with -O1.
+# Optimisation levels of Release: -O3 for the rooms that execute the steps of a job, and -O2 for those that compile it
+# or read its data. All other code runs once or mostly waits, so it is compiled quickly, with -O1.
 set(POPRUN_O3 replica/base replica/engine replica/graph replica/machine replica/ops collectives)
 set(POPRUN_O2 replica/compiler replica/device replica/program hostio)
 function(poprun_optimise name folder)
@@ -206,15 +207,15 @@ function(poprun_program name)
     CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
 endfunction()
 
-# Tests spend their time in the product, whose code is optimised; their own code is compiled quickly.
+# Tests spend their time in the product, whose code is optimised. The code of the tests themselves is compiled quickly.
 add_library(poprun_test_flags INTERFACE)
 target_link_libraries(poprun_test_flags INTERFACE poprun_flags)
 target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 
 # deploy/test shares 2 * cores + 1 places among the tests that run at the same time (property PROCESSORS): a unit test
-# takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many.
-# The last place is for one of the tests that only compute (BACKGROUND): it uses what the others leave of the processors.
-# ctest begins with the highest COST: with these, and with those that wait most of their time (500).
+# takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many. The
+# last place is for one of the tests that only compute (BACKGROUND), which uses processor time that the others leave.
+# ctest starts tests with the highest COST first: BACKGROUND tests, and tests that mostly wait (500).
 cmake_host_system_information(RESULT POPRUN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR POPRUN_PLACES_ALONE "2 * ${POPRUN_CORES}")
 

@@ -166,8 +166,8 @@ class StoredArrays final : public Stored {
     }
   };
 
-  /// `parts` are in the order of the facts' tensors. `range` is the range of the values of float images, which are
-  /// stored as doubles if `wide`. `place` is their name in messages.
+  /// `parts` are in the order of the facts' tensors. `range` covers the values of float images, which are stored as
+  /// doubles if `wide`. Messages call the images `place`.
   StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide, std::string place)
       : facts_(std::move(facts)), parts_(std::move(parts)), range_(range), wide_(wide), place_(std::move(place)) {}
 

@@ -20,12 +20,12 @@
 ///                   next_sentence_label: "next_sentence"; any other name is also the tensor's name
 ///
 ///   images          uint8 or floats: [N,H,W], [N,C,H,W], or features [N,F]
-///   labels, ...     integers of any type, read as i32; floats, as f32. Labels [N,1] of images become [N].
+///   labels, ...     integers of any type are read as i32, floats as f32. Labels [N,1] of images become [N].
 ///
-/// Channels come first. An array whose last dimension looks like the channels is refused, unless parameter `channels`
-/// is `first` or `last`. Images are normalised with the parameters `mean` and `deviation`. For uint8 images, the
-/// replica computes (x / 255 - mean) / deviation (defaults: 0.5 and 0.5). For float images, (x - mean) / deviation is
-/// computed here as they are read (defaults: 0 and 1).
+/// Channels come first. Images whose last dimension looks like the channels are refused, unless parameter `channels` is
+/// `first` or `last`. Images are normalised with the parameters `mean` and `deviation`. For uint8 images, the replica
+/// computes (x / 255 - mean) / deviation (defaults: 0.5 and 0.5). For float images, (x - mean) / deviation is computed
+/// here when they are read (defaults: 0 and 1).
 namespace poprun::hostio {
 
 /// The source parameters, for DatasetFamily::parameters.

@@ -59,7 +59,7 @@ Place place_of(const std::string& array) {
       return {part, tensor_called(name)};
     }
   }
-  // Other names are kept as written, because a model may use them in this form.
+  // Other names are kept as written, because a model may have a tensor of exactly that name.
   return {Place::Part::kNone, tensor_called(name) == name ? array : tensor_called(name)};
 }
 

@@ -32,8 +32,8 @@ struct Tensor {
 
 using Tensors = std::map<std::string, Tensor>;
 
-/// Groups the arrays into tensors, and plans everything except the elements. `arrays` must outlive the result. Errors:
-/// kData if the arrays do not form a dataset; kUsage if a parameter is invalid.
+/// Groups the arrays into tensors and plans their conversion, without reading any elements. `arrays` must outlive the
+/// result. Errors: kData if the arrays do not form a dataset; kUsage if a parameter is invalid.
 Result<Tensors> tensors_of(const std::vector<ArrayFile>& arrays, const Source& source);
 
 /// Reads and converts all elements of an array of the tensor. Errors: kData.

@@ -16,7 +16,7 @@
 /// this folder is one family of sources; to add one, add a file that defines `families::<file stem>()`.
 namespace poprun::hostio {
 
-/// One item in one epoch. What a dataset draws at random for it (augmentation, masks) is a function of these fields.
+/// One item in one epoch. All random choices for the item (augmentation, masks) are functions of these fields.
 struct Sample {
   proto::Split split = proto::SPLIT_TRAIN;
   std::uint64_t item = 0;
@@ -75,7 +75,7 @@ struct DatasetFamily {
   std::span<const std::string_view> parameters;
   /// The parameters that change the stored data.
   std::span<const std::string_view> stored;
-  bool (*accepts)(std::string_view text);  ///< Takes Source::text.
+  bool (*accepts)(std::string_view text);  ///< Called with Source::text.
   Result<proto::Dataset> (*describe)(const Source& source);
   Result<std::shared_ptr<const Stored>> (*read)(const Source& source);
 };
@@ -87,7 +87,7 @@ struct DatasetFamily {
 /// Errors of all functions
 ///   kUsage  no family knows this source (the message lists the known ones), a parameter is wrong, or
 ///           `scope` does not admit a file.
-///   kData   a file is missing, damaged or changes during the read, or does not fit this host's memory;
+///   kData   a file is missing or damaged, changes during the read, or does not fit this host's memory;
 ///           the message names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},
                                         bool with_fingerprint = true);
@@ -101,8 +101,8 @@ struct ReadDataset {
 /// Reads the files of a source. Cost: 0.4 s and 55 MB for fashion-mnist.
 Result<ReadDataset> read_dataset(std::string_view source, const FileScope& scope = {});
 
-/// Returns the dataset that `source` asks for, from data already read. Its description is the same as that from
-/// describe_dataset if the files were the same; otherwise, the fingerprints differ.
+/// Returns the dataset that `source` asks for, from data already read. Its description is identical to that from
+/// describe_dataset if the files were identical; otherwise, the fingerprints differ.
 Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view source);
 
 /// Calls read_dataset, then view_dataset.

@@ -4,14 +4,14 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/image_files.h"
 
-/// Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747) in Debian: 60,000 and 10,000 images, 28 x 28, 10 classes.
+/// Debian's Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747): 60,000 + 10,000 images, 28 x 28, 10 classes.
 namespace poprun::hostio::families {
 namespace {
 
 /// Mean and standard deviation of x / 255 over the package's 47,040,000 training pixels: 0.286041 and 0.353024.
 constexpr ImageFacts kFashionFacts = {.classes = 10, .mean = 0.2860F, .deviation = 0.3530F};
 
-/// POPRUN_EMU_DATASETS overrides Debian's root.
+/// Returns the dataset's folder, in POPRUN_EMU_DATASETS if that is set, and otherwise in Debian's folder of datasets.
 std::filesystem::path folder() {
   const char* root = std::getenv("POPRUN_EMU_DATASETS");
   return std::filesystem::path(root != nullptr ? root : "/usr/share/datasets") / "fashion-mnist";

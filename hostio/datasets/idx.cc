@@ -1,7 +1,7 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/image_files.h"
 
-/// "idx:DIR": any labelled images in the four files of MNIST.
+/// "idx:DIR": any labelled images in four files with MNIST's names.
 namespace poprun::hostio::families {
 namespace {
 

@@ -13,7 +13,7 @@
 ///   train-images-idx3-ubyte   [train items, H, W]      t10k-images-idx3-ubyte   [test items, H, W]
 ///   train-labels-idx1-ubyte   [train items]            t10k-labels-idx1-ubyte   [test items]
 ///
-/// As a dataset: tensor 0 "images" u8 [1, H, W], tensor 1 "labels" i32.
+/// In the dataset, tensor 0 is "images", u8 [1, H, W], and tensor 1 is "labels", i32.
 namespace poprun::hostio {
 
 /// Properties of the images that are not stored in the files.

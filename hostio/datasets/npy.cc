@@ -10,9 +10,9 @@
 
 /// Arrays as saved by NumPy; array_dataset.h explains the meaning of their names.
 ///
-///   npz:FILE                     an archive of np.savez or np.savez_compressed
+///   npz:FILE                     an archive written by np.savez or np.savez_compressed
 ///   npy:DIR                      all .npy files of a folder, each named after its array
-///   npy:NAME=FILE,NAME=FILE      single files; without NAME=, an array gets its file's name
+///   npy:NAME=FILE,NAME=FILE      single files; without NAME=, an array is named after its file
 namespace poprun::hostio::families {
 namespace {
 

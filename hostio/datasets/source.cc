@@ -29,7 +29,7 @@ Result<Parameters> parse_parameters(std::string_view list, std::string_view what
 Result<Source> Source::parse(std::string_view source) {
   const std::size_t mark = source.rfind('?');
   const std::string_view list = mark == std::string_view::npos ? "" : source.substr(mark + 1);
-  // The `?` is part of a path if a slash, or text without `=`, follows: parameters contain `=` and no slash.
+  // The `?` is part of a path if a slash or text without `=` follows it: parameters contain `=` and no slash.
   const bool in_path =
       list.find('/') != std::string_view::npos || (!list.empty() && list.find('=') == std::string_view::npos);
   if (mark == std::string_view::npos || in_path) {

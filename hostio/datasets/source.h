@@ -19,7 +19,7 @@ using Parameters = std::map<std::string, std::string, std::less<>>;
 ///   tokens:/data/book.u16?sequence-length=128,task=masked-lm
 ///   |------- text ------||------------ parameters ---------|
 ///
-/// The text ends at the last `?`, unless that `?` is part of a path. It is if a slash, or text without `=`, follows.
+/// The text ends at the last `?`, unless a slash or text without `=` follows, because such a `?` is part of a path.
 struct Source {
   std::string text;
   Parameters parameters;
@@ -36,7 +36,7 @@ struct Source {
 };
 
 /// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text itself contains a `?`,
-/// the result always has another `?` after the text, even without parameters.
+/// the result has a further `?` after the text, even if there are no parameters.
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
 
 /// Parses `key=value,key=value`. `what` names the list in messages. Errors: kUsage for an entry without `=`.

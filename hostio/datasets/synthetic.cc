@@ -15,10 +15,10 @@
 ///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
 ///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
 ///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
-///       uniform random ids below N, `items` windows long (token_windows.h); masked-lm reserves the
+///       uniform random ids below N, enough for `items` windows (token_windows.h); masked-lm reserves the
 ///       last id, N - 1, for the mask
 ///
-/// For images, the test part has a sixth as many items; for tokens, it is the last 5 %.
+/// The test part of images has a sixth as many items as the training part; that of tokens is the last 5 %.
 namespace poprun::hostio::families {
 namespace {
 
@@ -142,7 +142,7 @@ Result<TokenFacts> token_facts(const Source& source, const Parameters& parameter
 }
 
 Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
-  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Generating this many takes about 10 ms.
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Generating this many tokens takes about 10 ms.
   Tokens tokens;
   tokens.width = sizeof(std::uint32_t);
   POPRUN_ASSIGN(tokens.facts, token_facts(source, parameters));

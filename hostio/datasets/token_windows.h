@@ -22,10 +22,10 @@
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
 ///                     next_sentence i32 (-1: none).
 ///
-/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: in each epoch, M positions of a window are
-/// drawn anew; 80 % of them become the mask token, 10 % a random token, and 10 % stay unchanged. `positions` lists them
-/// in ascending order, and `labels` lists the original tokens. Windows contain neither [CLS] nor [SEP]. The draw is a
-/// function of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
+/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: each epoch draws M positions per window. Of
+/// the tokens there, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. `positions` lists the
+/// positions in ascending order, and `labels` their original tokens. Windows contain neither [CLS] nor [SEP]. The draw
+/// is a function of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
 /// first id that the data does not use).
@@ -51,7 +51,7 @@ struct Tokens {
 /// kData if the tokens do not fill one window in each part.
 Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source, std::string_view name);
 
-/// Returns the tokens as stored data, whose view() has the same errors.
+/// Returns the tokens as stored data, whose view() has the errors of describe_token_windows.
 std::shared_ptr<const Stored> stored_tokens(Tokens tokens, std::string_view name);
 
 }  // namespace poprun::hostio

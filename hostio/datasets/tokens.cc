@@ -35,7 +35,7 @@ constexpr std::array kLlmcFiles = {
     LlmcFile{20240327, 0, 0, "a debug state"},
 };
 
-/// The beginning of a file that is in a different format.
+/// A different file format: its first bytes, and what to do with such a file.
 struct OtherFile {
   std::string_view begin;
   std::string_view remedy;

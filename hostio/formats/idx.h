@@ -40,14 +40,14 @@ struct IdxArray {
 /// damaged.
 Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name);
 
-/// Parses the array in `bytes`, a complete file. Errors: those of `parse_idx_shape`, and kData for a wrong number of
-/// elements.
+/// Parses the array in `bytes`, a complete file. Errors: those of `parse_idx_shape`, and kData if the number of
+/// elements is wrong.
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name, const FileScope& scope = {});
 
 /// Applies `parse_idx_shape` to the file's first bytes. Cost: one read of at most 64 KiB.
 Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileScope& scope = {});
 
-/// Applies `parse_idx` to the file. Cost: about 150 MB/s are inflated.
+/// Applies `parse_idx` to the file. Cost: inflates about 150 MB/s.
 Result<IdxArray> read_idx(const std::filesystem::path& file, const FileScope& scope = {});
 
 }  // namespace poprun::hostio

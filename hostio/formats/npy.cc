@@ -238,7 +238,7 @@ void put(std::vector<std::byte>& elements, std::uint64_t at, auto value) {
   std::memcpy(elements.data() + at * sizeof(value), &value, sizeof(value));
 }
 
-/// Returns whether the element type can hold the value; NaN and the infinities count as floats.
+/// Returns whether the element type can hold the value. Float types can hold NaN and the infinities.
 bool representable(double value, NpyTarget::Element element) {
   if (element == NpyTarget::Element::kI32) {
     return value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max();
@@ -306,7 +306,7 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name, const FileScope& scope) {
   using Element = NpyTarget::Element;
-  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Converting this many takes about 10 ms.
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // Converting this many elements takes about 10 ms.
   POPRUN_TRY(check_npy_size(header, data.size(), name));
   POPRUN_CHECK(target.element != Element::kU8 || header.width == 1);
   if (is_target(header, target)) {

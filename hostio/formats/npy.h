@@ -45,12 +45,12 @@ struct NpyTarget {
 };
 
 /// Checks that an array's file or archive member is as large as its header says. Call before reading or inflating it.
-/// `bytes` is the size after the header. Errors: kData if it has a different size.
+/// `bytes` is the size after the header. Errors: kData if the size differs.
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
 
-/// Converts the elements in `data`, all bytes after the header, to row-major little-endian order. Errors: kData for a
-/// wrong number of elements, or for an element that the target cannot represent. Requires: if the target type is u8,
-/// the array's type is u8, too. Cost: none if the array already has the target format, and otherwise about 10 ns per
+/// Converts the elements in `data`, all bytes after the header, to row-major little-endian order. Errors: kData if the
+/// number of elements is wrong, or the target cannot represent an element. Requires: if the target type is u8, the
+/// array's type is u8, too. Cost: none if the array already has the target format, and otherwise about 10 ns per
 /// element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name,

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Requires: both paths are canonical.
+/// Returns whether `file` is in or below the folder `root`. Requires: both paths are canonical.
 bool is_below(const fs::path& file, const fs::path& root) {
   return std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first == root.end();
 }

@@ -16,7 +16,7 @@
 #include "hostio/formats/reading.h"
 #include "replica/base/error.h"
 
-/// Opens the files of datasets, safely even if links or pipes have taken their places.
+/// Opens the files of datasets, safely even if they were replaced by links or pipes.
 namespace poprun::hostio {
 
 /// Checks that this host has free memory for `bytes`, in addition to the bytes `promised` to other readings. A small
@@ -36,9 +36,9 @@ class FileScope {
 
   static FileScope nothing();
 
-  /// Returns the same scope for one pass over the files of a dataset.
+  /// Returns this scope with `reading` as its reading in progress.
   [[nodiscard]] FileScope during(std::shared_ptr<Reading> reading) const;
-  /// Returns a scope that admits any file, for the same reading.
+  /// Returns a scope that admits any file, with the same reading.
   [[nodiscard]] FileScope unrestricted() const { return FileScope().during(reading_); }
   /// The reading in progress; null if there is none.
   [[nodiscard]] Reading* reading() const { return reading_.get(); }
@@ -46,7 +46,7 @@ class FileScope {
   /// Records work done (Reading::advance).
   void advance(std::uint64_t bytes) const;
 
-  /// Resizes a vector of bytes for `what`. Concurrent readings cannot claim the same free memory. Errors: as
+  /// Resizes a vector of bytes for `what`. Concurrent readings cannot claim the same free memory. Errors: those of
   /// check_room.
   template <typename Byte>
   Status resize(std::vector<Byte>& bytes, std::uint64_t size, std::string_view what) const {
@@ -80,9 +80,9 @@ class FileScope {
 /// A regular file, open for reading.
 class OpenFile {
  public:
-  /// Opens a file without ever blocking, because pipes and devices are refused. The opened file is the one that `scope`
-  /// checked, even if links change in between. Errors: kUsage if `scope` does not admit it; kData if it is missing, is
-  /// not a regular file, cannot be read, or changed during the reading of `scope`; the message names it and the reason.
+  /// Opens a file. It never blocks, and refuses pipes and devices. The opened file is the one that `scope` checked,
+  /// even if links change meanwhile. Errors: kUsage if `scope` does not admit it; kData if it is missing, is not a
+  /// regular file, cannot be read, or changed during the scope's reading; the message names it and the reason.
   static Result<OpenFile> open(const std::filesystem::path& file, const FileScope& scope = {});
 
   OpenFile(OpenFile&& other) noexcept;

@@ -74,7 +74,7 @@ class Reading {
     std::uint64_t rest_;
   };
 
-  /// Promises `bytes` more if `check` accepts what is promised so far. The caller then creates a Promise of that size.
+  /// Promises `bytes` more if `check` accepts the sum promised so far. The caller then creates a Promise of that size.
   template <typename Check>
   Status promise(std::uint64_t bytes, const Check& check) {
     const std::lock_guard lock(shared_->mutex);

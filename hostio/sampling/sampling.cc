@@ -60,7 +60,7 @@ std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std:
   for (std::uint64_t left = items; left > 1; --left) {
     const auto words = philox(key, left, epoch);
     const std::uint64_t word = std::uint64_t{words[0]} << 32 | words[1];
-    // The remainder of 64 random bits favours no item by more than 1 in 2^54.
+    // Taking 64 random bits modulo `left` favours no item by more than 1 in 2^54.
     std::swap(order[left - 1], order[word % left]);
   }
   return order;

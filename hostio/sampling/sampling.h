@@ -22,20 +22,20 @@
 /// batch and b in a micro-batch, global batch s of an epoch contains the items s * G to (s + 1) * G - 1. Within it,
 /// micro-batch m of replica r contains the b items starting at (m * replicas + r) * b.
 ///
-/// An evaluation covers the test items, or the training items once: batch k of replica r contains the b items starting
+/// An evaluation covers each test item, or each training item, once: batch k of replica r contains the b items starting
 /// at (k * replicas + r) * b. After the last item, batches are padded with the first items again, which do not count.
 namespace poprun::hostio {
 
-/// Number of global batches in one epoch; items that do not fill the last one are left out. Errors: kUsage if a count
-/// of the Selection is zero, or the items do not fill one global batch.
+/// Number of global batches in one epoch; items left over after the last complete one are left out. Errors: kUsage if a
+/// count of the Selection is zero, or the items do not fill one global batch.
 Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection);
 
-/// Number of batches of each replica in one evaluation, so that all replicas together see each item once. Errors:
-/// kUsage if a count of the Selection is zero.
+/// Number of batches that each replica needs in one evaluation for all replicas together to cover each item once.
+/// Errors: kUsage if a count of the Selection is zero.
 Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selection& selection);
 
 /// Up to this many items, every order of an epoch is equally likely. Above this, a Feistel network draws the order; it
-/// can produce only a small part of all orders, but shows no bias in tests of a few positions.
+/// can produce only a small fraction of all orders, but shows no bias in tests of a few positions.
 inline constexpr std::uint64_t kShuffledMax = 1024;
 
 /// Permutes 0..items-1 for one epoch by Fisher-Yates shuffle. Requires: items <= kShuffledMax. Cost: ~20 ns per item.

@@ -68,7 +68,7 @@ Error stuck(const std::string& address, milliseconds timeout, const std::string&
           {.address = address}};
 }
 
-/// Pulls batches into a queue for next() on its own thread. At most prefetch_batches are in flight or in the queue.
+/// Pulls batches on its own thread into a queue for next(). At most prefetch_batches are in flight or queued.
 class PrefetchingStream final : public HostStream {
  public:
   explicit PrefetchingStream(const HostStreamOptions& options)
@@ -128,7 +128,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Runs one call, from the next batch needed to the end of the call.
+  /// Runs one call, starting with the next batch needed, until the call ends.
   grpc::Status pull() {
     const std::uint32_t credits = room();
     proto::Open open;
@@ -221,7 +221,7 @@ class PrefetchingStream final : public HostStream {
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
   }
 
-  /// Grants credits in steps of half the prefetch. This takes few messages, and keeps at least half of the prefetch in
+  /// Grants credits in steps of half the prefetch. That needs few messages, and keeps at least half of the prefetch in
   /// flight or queued.
   void grant_room(PullCall& call) {
     const std::uint32_t free = room() - under_way_;

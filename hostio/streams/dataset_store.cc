@@ -45,7 +45,7 @@ class DatasetStore::Workers {
  public:
   using Task = std::function<void()>;
 
-  /// At most `waiting_max` tasks wait, in addition to those that `threads` are running.
+  /// Starts `threads` threads. At most `waiting_max` tasks can wait, in addition to those that are running.
   Workers(std::size_t threads, std::size_t waiting_max) : waiting_max_(waiting_max) {
     while (threads_.size() < threads) {
       threads_.emplace_back([this] { run(); });
@@ -302,7 +302,7 @@ Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read
   return read;
 }
 
-/// Requires: the lock is held.
+/// Returns whether the stored datasets are within these limits. Requires: the lock is held.
 bool DatasetStore::fits(std::uint64_t bytes_max, std::size_t datasets_max) const {
   std::uint64_t bytes = 0;
   for (const Entry& entry : entries_) {

@@ -17,7 +17,7 @@ namespace poprun::hostio {
 struct StoreLimits {
   FileScope files;                   ///< Files that a source may read.
   std::vector<std::string> sources;  ///< Sources that `files` does not restrict, with any parameters.
-  /// Bytes of all stored data together. A single dataset is always admitted, even above the limit.
+  /// Limit on the bytes of all stored data together. A single dataset is always admitted, even if it is larger.
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
   std::size_t datasets_max = 64;         ///< Limit on stored datasets.
   std::size_t requests_max = 16'384;     ///< Limit on requests that wait for a load.
@@ -53,8 +53,8 @@ class DatasetStore {
   void describe_then(const std::string& source, bool with_fingerprint, Described done);
 
   /// Passes the dataset that was described with this fingerprint to `done`: immediately and on this thread if it is
-  /// stored, and otherwise later and on a load thread. Never blocks. Without a fingerprint, it passes the current
-  /// contents of the files. Errors: those of load_dataset; kData if the contents of the files are not those that were
+  /// stored, and otherwise later and on a load thread. Never blocks. If the fingerprint is empty, it passes the files'
+  /// current contents. Errors: those of load_dataset; kData if the contents of the files are not those that were
   /// described; kHostResources if `requests_max` are already waiting, or the datasets in use leave no space.
   void load_then(const std::string& source, const std::string& fingerprint, Done done);
 
@@ -110,7 +110,7 @@ class DatasetStore {
   std::map<std::string, std::weak_ptr<Reading>> descriptions_under_way_;
   std::size_t requests_waiting_ = 0;
   std::uint64_t requests_seen_ = 0;
-  /// `loads_` and the next member must be the last members: their threads use those above.
+  /// `loads_` and the member after it must be the last members: their threads use those above.
   const std::unique_ptr<Workers> loads_;
   const std::unique_ptr<Workers> descriptions_;
 };

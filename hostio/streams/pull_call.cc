@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Opens a channel without a web proxy. It shares no state with earlier ones, to find a returning server immediately.
+/// Opens a channel without a web proxy. It shares no state with others, so it finds a returning server immediately.
 std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address, const std::optional<TlsIdentity>& identity) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -48,8 +48,8 @@ PullCall::Event PullCall::wait(Clock::time_point deadline, proto::Batch& batch) 
       return Event::kSilence;
     }
     --pending_;
-    // A failed write of a credit means only that the server has ended the call. Batches that it sent before may still
-    // arrive. A failed read is the end of the call.
+    // If writing a credit fails, the server has ended the call, but batches that it sent earlier may still arrive. A
+    // failed read is the end of the call.
     if (!ok && which == tag(kWritten)) {
       continue;  // writing_ stays set, so nothing more is written.
     }
@@ -81,7 +81,7 @@ void PullCall::grant(std::uint32_t batches) {
 }
 
 grpc::Status PullCall::close() {
-  // Operations of a broken call fail by themselves. If they do not, they are cancelled.
+  // The operations of a broken call usually fail by themselves; otherwise, they are cancelled.
   const auto end = [this] {
     if (!drain(Clock::now() + milliseconds{100})) {
       context_.TryCancel();

@@ -68,7 +68,7 @@ class PullCall {
   proto::PullRequest open_;
   proto::Batch batch_;  ///< Batch of the read in progress.
   char tags_[4] = {};
-  std::uint32_t ungranted_ = 0;  ///< Credits that wait for the write in progress.
+  std::uint32_t ungranted_ = 0;  ///< Credits to send after the write in progress.
   bool writing_ = false;
   int pending_ = 0;
   bool closed_ = false;

@@ -37,9 +37,9 @@ grpc::Status status_of(const Error& error) {
 }
 
 /// One replica's stream. It lives until both gRPC has finished with it and the dataset store has answered, in either
-/// order. It is therefore a shared_ptr, which the stream itself holds until OnDone, as does the request to the store.
-/// One read is always pending until the end, so the stream notices a client that goes away. At most one write is
-/// pending, and the end waits for it.
+/// order. It is therefore owned by shared_ptrs: the stream itself holds one until OnDone, and the request to the store
+/// holds one. One read is always pending until the end, so the stream notices a client that goes away. At most one
+/// write is pending, and the end waits for it.
 class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public Waiting,
                          public std::enable_shared_from_this<ServedPull> {

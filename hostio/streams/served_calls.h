@@ -69,7 +69,7 @@ class Waiting {
   virtual bool send_news() = 0;
 };
 
-/// Makes waiting calls send their progress a few times per second, from a thread of its own. Threads: any.
+/// Makes waiting calls send their progress a few times per second, on its own thread. Threads: any.
 class NewsThread {
  public:
   NewsThread() : thread_([this] { run(); }) {}

@@ -76,7 +76,7 @@ Error not_an_address(const std::string& bind, std::string_view reason) {
                                          bind, reason)};
 }
 
-/// Finds out why gRPC could not listen. It tries the same with a plain socket, because gRPC gives no reason.
+/// Finds out why gRPC could not listen. gRPC gives no reason, so this binds a plain socket to the same address.
 Error why_not_listening(const ServerOptions& options) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -15,7 +15,7 @@ namespace poprun::hostio {
 struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< An address of this host, or 0.0.0.0 or [::] for all.
   std::uint16_t port = 0;          ///< 0: any free port.
-  std::string token;               ///< Empty if none is required, as only loopback allows.
+  std::string token;               ///< Empty if none is required, which only loopback allows.
   /// If unset, the server uses plain text on a loopback address, and the identity derived from the token on any other.
   std::optional<TlsIdentity> identity{};
   std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Limit for all streams; one batch is always admitted.
@@ -47,8 +47,8 @@ class Server {
 
   [[nodiscard]] virtual int port() const = 0;
 
-  /// Sets the health service to NOT_SERVING, and cuts streams after a tenth of a second. Their clients reconnect to the
-  /// next server. The destructor does the same.
+  /// Sets the health service to NOT_SERVING, and ends all streams after a tenth of a second. Their clients reconnect to
+  /// the next server. The destructor does the same.
   virtual void stop() = 0;
 };
 

@@ -17,15 +17,15 @@ inline constexpr const char* kTokenKey = "poprun-token";
 /// reported as out of memory, and it is below the 2 GiB of a gRPC message. It bounds the cost of a wrong Selection.
 inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{1} << 30;
 
-/// gRPC's message limit on the client: a batch of this size and the few bytes around its tensors.
+/// Limit on a gRPC message at the client: the largest batch, and the few bytes around its tensors.
 inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;
 
 std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size);
 
-/// Returns a serialised proto::Batch, with the fingerprint of `dataset`. The samples are written straight into the
-/// outgoing message, which is the only copy on this side. Padding consists of items with labels of -1, or NaN if labels
-/// are floats, so anything that is finite for real items is finite for padding, too. Determinism: a pure function of
-/// its arguments. Requires: sequence < sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
+/// Returns a serialised proto::Batch, with the fingerprint of `dataset`. The samples are written directly into the
+/// outgoing message, which is the only copy on this side. Padding repeats items of the dataset with labels of -1, or
+/// NaN if labels are floats, so outputs that are finite for the items are finite for the padding, too. Determinism: a
+/// pure function of its arguments. Requires: sequence < sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
 grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
                               std::uint64_t sequence);
 
