@@ -47,11 +47,11 @@ po::options_description described_options() {
       ("port", po::value<int>()->value_name("PORT")->default_value(50051),
        "Port to listen on; 0 for any free port.")  //
       ("token-file", po::value<std::string>()->value_name("FILE"),
-       "File whose first line is the job token that callers must show (default: environment "
-       "variable POPRUN_EMU_TOKEN; without either, no token is needed on this host).")  //
+       "File whose first line is the job token that clients must present (default: environment variable "
+       "POPRUN_EMU_TOKEN; without either, clients on this host need no token).")  //
       ("tls-cert", po::value<std::string>()->value_name("FILE"),
        "Certificate (PEM) of this server, used with --tls-key and --tls-ca. Without them, a server that other hosts "
-       "can reach uses a certificate made from the token.")  //
+       "can reach uses a certificate derived from the token.")  //
       ("tls-key", po::value<std::string>()->value_name("FILE"),
        "Private key of the certificate (PEM, without a password).")  //
       ("tls-ca", po::value<std::string>()->value_name("FILE"),
@@ -62,12 +62,12 @@ po::options_description described_options() {
        "Serve the datasets in files below this folder. Without it, only built-in and synthetic datasets and those of "
        "--source and --preload are served.")  //
       ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
-       "Serve this dataset (a source as in train.cfg), wherever its files are. May be given several times.")  //
+       "Serve this dataset (a source as in train.cfg), wherever its files are. Can be given several times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Like --source, but load it before listening; exit if that fails.");
   po::options_description information("Information");
-  information.add_options()               //
-      ("help,h", "Print this and exit.")  //
+  information.add_options()                    //
+      ("help,h", "Print this help and exit.")  //
       ("version", "Print the version and exit.");
   po::options_description all(
       fmt::format("{} serves datasets to the replicas of poprun-emu jobs.\nUsage: {} [options]\n"

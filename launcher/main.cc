@@ -100,8 +100,8 @@ Status allow_what_processes_need() {
     setrlimit(resource, &now);
     if (now.rlim_cur < limit.least) {
       return fail(ErrorCode::kHostResources,
-                  fmt::format("mpirun and the replicas need a limit of at least {} KiB for the {} of "
-                              "a process, but here it is {} KiB; raise it (ulimit {} {})",
+                  fmt::format("mpirun and the replicas need a limit of at least {} KiB for the {} of a process, but "
+                              "the limit here is {} KiB; raise it (ulimit {} {})",
                               grouped(limit.least >> 10), limit.name, grouped(now.rlim_max >> 10), limit.option,
                               limit.least >> 10));
     }

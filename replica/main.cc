@@ -365,9 +365,8 @@ int run() {
     if (mpi.wait_for(limit) != std::future_status::ready) {
       leave(client, ReplicaId{environment->first_replica},
             {ErrorCode::kInfrastructure,
-             fmt::format("MPI_Init did not end within {} s after this instance joined the job; "
-                         "it waits for all other instances, over the network between the hosts "
-                         "(--host-subnet)",
+             fmt::format("MPI_Init did not return within {} s after this instance joined the job; it waits for all "
+                         "other instances over the network between the hosts (--host-subnet)",
                          limit.count())});
     }
     return std::move(*reply);

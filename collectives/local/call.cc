@@ -171,7 +171,8 @@ Call call_of_broadcast(std::span<const std::byte> data, std::size_t root, std::s
 
 Status check_reduction(Reduction reduction, ElementType type) {
   if (reduction == Reduction::kMean && type == ElementType::kI32) {
-    return fail(ErrorCode::kBug, "integers have no mean over replicas; sum them, or average them as floats");
+    return fail(ErrorCode::kBug,
+                "integers cannot be averaged over replicas; sum them, or convert them to floats first");
   }
   return {};
 }

@@ -150,7 +150,7 @@ Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_
                                                               : SharedMemory::create_for_processes(size));
   std::uint64_t nonce = 0;
   if (::getentropy(&nonce, sizeof(nonce)) != 0) {
-    return fail(ErrorCode::kHostResources, "the system provides no random numbers (getentropy)");
+    return fail(ErrorCode::kHostResources, "the operating system did not provide random numbers (getentropy)");
   }
   std::memcpy(memory.data(), &nonce, sizeof(nonce));
   std::unique_ptr<NodeSegment> segment(new NodeSegment(peers, replicas, wire, std::move(memory)));
@@ -193,7 +193,7 @@ Result<Bytes> NodeSegment::region_size(Bytes size) const {
   const auto replicas = static_cast<std::int64_t>(replicas_);
   if (size.count() > std::numeric_limits<std::int64_t>::max() / 2 / replicas) {
     return fail(ErrorCode::kHostResources, std::to_string(size.count()) + " B for each of " + std::to_string(replicas) +
-                                               " replicas are more than the address space holds");
+                                               " replicas do not fit in the address space");
   }
   return stride_of(size) * replicas;
 }

@@ -125,8 +125,8 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].replicas != replicas) {
       return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " belongs to a job of " +
-                                       std::to_string(all[rank].replicas) + " replicas, but this process to one of " +
-                                       std::to_string(replicas));
+                                       std::to_string(all[rank].replicas) +
+                                       " replicas, but this process belongs to a job of " + std::to_string(replicas));
     }
     processes.push_back({.rank = static_cast<int>(rank), .host = 0, .replicas = {}});
   }

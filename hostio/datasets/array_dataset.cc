@@ -83,8 +83,9 @@ Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source
   POPRUN_ASSIGN(normalisation.deviation, real_parameter(source, "deviation", 1 - fallback));
   for (const char* key : {"mean", "deviation"}) {
     if (first.name() != "images" && source.parameters.contains(key)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("data.{} normalises images, but {} has no images; remove the key", key, source.text));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("data.{} normalises images, but {} contains no images; remove this key", key, source.text));
     }
   }
   return normalisation;

@@ -92,8 +92,8 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
     Tensor& tensor = tensors[place.tensor];
     const ArrayFile*& slot = place.part == Place::Part::kTest ? tensor.test : tensor.train;
     if (slot != nullptr) {
-      return fail(ErrorCode::kData, fmt::format("{}: {} and {} both stand for \"{}\"; rename one", source.text,
-                                                slot->name, array.name, place.tensor));
+      return fail(ErrorCode::kData, fmt::format("{}: {} and {} are both names for \"{}\"; rename one of them",
+                                                source.text, slot->name, array.name, place.tensor));
     }
     slot = &array;
   }
@@ -103,8 +103,8 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
   });
   if (tensors.empty() || !complete) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: expected arrays like x_train, y_train, x_test, y_test or, without a test part, "
-                            "images, labels; found {}",
+                fmt::format("{}: expected arrays such as x_train, y_train, x_test and y_test or, without a test part, "
+                            "images and labels; found {}",
                             source.text, names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   return tensors;
@@ -159,7 +159,7 @@ Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   if (few(shape[3]) && !few(shape[1])) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: expected images [items, channels, height, width], but {} looks like channels last; "
-                            "set data.channels = last, or = first if the channels come first",
+                            "set data.channels = last, or data.channels = first if the channels really come first",
                             images.place, type_text(images)));
   }
   return false;
@@ -169,8 +169,8 @@ Status set_images(Tensor& tensor, const Source& source) {
   const NpyHeader& header = *tensor.train->header;
   const bool bytes = header.kind == 'u' && header.width == 1;
   if (!bytes && header.kind != 'f') {
-    return fail(ErrorCode::kData, fmt::format("{}: images must be uint8 or floats, but they are {}; save "
-                                              "them with astype(\"uint8\") or astype(\"float32\")",
+    return fail(ErrorCode::kData, fmt::format("{}: images must be uint8 or floating-point numbers, but they are {}; "
+                                              "save them with astype(\"uint8\") or astype(\"float32\")",
                                               tensor.train->place, type_text(*tensor.train)));
   }
   if (header.shape.size() < 2 || header.shape.size() > 4) {
@@ -238,8 +238,8 @@ std::uint64_t elements_of_sample(const Tensor& tensor) {
 Status check_class(std::string_view name, const Tensor& tensor, const std::string& place, std::size_t at,
                    std::int32_t value) {
   if (name == "labels" && value >= kClassesMax) {
-    return fail(ErrorCode::kData, fmt::format("{}: label {} of item {} would need {} classes; the limit is {}: number "
-                                              "the classes from 0 without gaps",
+    return fail(ErrorCode::kData, fmt::format("{}: label {} of item {} would need {} classes, but the limit is {}; "
+                                              "number the classes from 0 without gaps",
                                               place, grouped(value), at / elements_of_sample(tensor),
                                               grouped(std::int64_t{value} + 1), grouped(kClassesMax)));
   }

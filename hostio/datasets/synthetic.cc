@@ -56,7 +56,8 @@ Result<std::array<std::uint32_t, 3>> parse_image_shape(std::string_view text) {
     const auto [stop, error] = std::from_chars(at, end, shape[d]);
     const bool separated = d + 1 < shape.size() ? stop != end && *stop == 'x' : stop == end;
     if (error != std::errc{} || !separated || shape[d] == 0 || shape[d] > 4096) {
-      return fail(ErrorCode::kUsage, fmt::format("data.source: images = {} is not CxHxW, each from 1 to 4096", text));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("data.source: images = {} must have the form CxHxW, with numbers from 1 to 4096", text));
     }
     at = stop + (d + 1 < shape.size() ? 1 : 0);
   }

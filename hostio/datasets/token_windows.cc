@@ -70,8 +70,8 @@ Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::
   windows.test_items = windows_in(count - windows.train_tokens, windows);
   if (windows.train_items == 0 || windows.test_items == 0) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: {} tokens, of which the last 5 % ({}) are for tests, do not fill a sequence of {} in "
-                            "each part; lower data.sequence-length or use more text",
+                fmt::format("{}: {} tokens, of which the last 5 % ({}) are the test part, do not fill a sequence of {} "
+                            "tokens in each part; lower data.sequence-length or use more text",
                             name, count, count - windows.train_tokens, windows.T));
   }
   return windows;

@@ -174,7 +174,7 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view na
   // Reading past the end also lets zlib check the checksum after the last byte.
   POPRUN_ASSIGN(const std::vector<std::uint8_t> trailing, content.take(1));
   if (!trailing.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: expected {} elements ({}), found more bytes after them", name,
+    return fail(ErrorCode::kData, fmt::format("{}: expected {} elements ({}), but more bytes follow them", name,
                                               elements, fmt::join(dims, " x ")));
   }
   return array;

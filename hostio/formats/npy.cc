@@ -162,8 +162,8 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   std::uint64_t bytes = header.width;
   for (const std::uint64_t dim : header.shape) {
     if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > std::uint64_t{std::numeric_limits<std::int64_t>::max()}) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: an array [{}] is larger than any file", name, fmt::join(header.shape, ", ")));
+      return fail(ErrorCode::kData, fmt::format("{}: an array of shape [{}] is too large for any file", name,
+                                                fmt::join(header.shape, ", ")));
     }
   }
   header.elements = bytes / header.width;

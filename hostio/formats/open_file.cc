@@ -135,8 +135,8 @@ Status FileScope::admits(const fs::path& file) const {
     return {};
   }
   return fail(ErrorCode::kUsage,
-              fmt::format("{}: the data server does not serve this file; start it with --root set to a "
-                          "folder above the file, or with --source and this job's data.source",
+              fmt::format("{}: the data server does not serve this file; start it with --root set to a folder above "
+                          "the file, or with --source set to this job's data.source",
                           file.string()));
 }
 

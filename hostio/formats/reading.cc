@@ -8,10 +8,9 @@ namespace poprun::hostio {
 namespace {
 
 Status changed(const std::filesystem::path& file) {
-  return fail(
-      ErrorCode::kData,
-      fmt::format("{}: changed while the data server was reading it; restart the job when nothing writes to the file",
-                  file.string()));
+  return fail(ErrorCode::kData, fmt::format("{}: changed while the data server was reading it; restart the job when "
+                                            "nothing is writing to the file any more",
+                                            file.string()));
 }
 
 std::int64_t nanoseconds(const struct timespec& time) {

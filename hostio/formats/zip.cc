@@ -51,7 +51,7 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
   }
   ZipMember member{.name = facts.name, .size = facts.size, .index = index};
   if (std::ranges::any_of(member.name, [](unsigned char c) { return c < 0x20 || c == 0x7F; })) {
-    return damaged(file, "a member's name has characters that cannot be printed");
+    return damaged(file, "a member's name contains unprintable characters");
   }
   const bool encrypted = facts.encryption_method != ZIP_EM_NONE;
   if (encrypted || (facts.comp_method != ZIP_CM_STORE && facts.comp_method != ZIP_CM_DEFLATE)) {

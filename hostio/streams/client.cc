@@ -62,8 +62,8 @@ Error unreachable(const std::string& address, milliseconds timeout, const std::s
 Error stuck(const std::string& address, milliseconds timeout, const std::string& source,
             const proto::Loading& loading) {
   return {ErrorCode::kUnreachable,
-          fmt::format("data server {} is reading '{}' but has not progressed beyond {} % for {:g} s; check "
-                      "the disk it reads from, or raise --hostio-timeout",
+          fmt::format("data server {} is reading '{}' but has not progressed beyond {} % for {:g} s; check the disk "
+                      "that the server reads from, or raise --hostio-timeout",
                       address, source, loading.percent(), seconds(timeout)),
           {.address = address}};
 }
@@ -178,13 +178,13 @@ class PrefetchingStream final : public HostStream {
       }
       if (batch.fingerprint() != options_.selection.fingerprint()) {
         return grpc::Status(grpc::StatusCode::DATA_LOSS,
-                            fmt::format("the data server at {} sends batches of data that was not described to this "
-                                        "job; is the server a different version?",
+                            fmt::format("the data server at {} sends batches of a dataset that it did not describe to "
+                                        "this job; does the server run a different version?",
                                         options_.address));
       }
       if (batch.sequence() != next_sequence_) {
-        return grpc::Status(grpc::StatusCode::INTERNAL,
-                            fmt::format("batch {} arrived where {} was expected", batch.sequence(), next_sequence_));
+        return grpc::Status(grpc::StatusCode::INTERNAL, fmt::format("batch {} arrived, but batch {} was expected",
+                                                                    batch.sequence(), next_sequence_));
       }
       heard = last_success_ = Clock::now();
       loading_.reset();
@@ -278,10 +278,10 @@ class PrefetchingStream final : public HostStream {
     lost_since_ = last_success_;
     log::write(log::Level::kWarning, options_.log_source,
                next_sequence_ == options_.first_sequence
-                   ? fmt::format("data server {} does not answer yet ({}); trying for {:g} s", options_.address,
+                   ? fmt::format("data server {} does not answer yet ({}); retrying for up to {:g} s", options_.address,
                                  reason_of(status), seconds(options_.timeout))
-                   : fmt::format("lost data server {} after batch {} ({}); trying for {:g} s", options_.address,
-                                 next_sequence_ - 1, reason_of(status), seconds(options_.timeout)));
+                   : fmt::format("lost the connection to data server {} after batch {} ({}); retrying for up to {:g} s",
+                                 options_.address, next_sequence_ - 1, reason_of(status), seconds(options_.timeout)));
   }
 
   void note_back() {

@@ -24,11 +24,11 @@ auto within_memory(const std::string& source, Find find) -> decltype(find()) {
   try {
     return find();
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: this host has too little memory for it; use a smaller dataset or "
-                            "a host with more memory",
-                            source),
-                {.shortage = Shortage{}});
+    return fail(
+        ErrorCode::kData,
+        fmt::format("{}: this host has too little memory for the dataset; use a smaller one or a host with more memory",
+                    source),
+        {.shortage = Shortage{}});
   }
 }
 
@@ -132,7 +132,7 @@ void DatasetStore::describe_then(const std::string& source, bool with_fingerprin
   if (!descriptions_->add(
           [this, source, with_fingerprint, reading, done] { done(describe_now(source, with_fingerprint, reading)); })) {
     done(fail(ErrorCode::kHostResources,
-              fmt::format("{} requests for descriptions of datasets are already waiting", limits_.descriptions_max)));
+              fmt::format("{} requests for dataset descriptions are already waiting", limits_.descriptions_max)));
   }
 }
 
@@ -143,8 +143,8 @@ Result<proto::Dataset> DatasetStore::describe_now(const std::string& source, boo
                   return describe_dataset(source, scope_of(source).during(reading), with_fingerprint);
                 }));
   if (description.ByteSizeLong() > kDescriptionBytesMax) {
-    return fail(ErrorCode::kData, fmt::format("{}: the names and shapes of its {} arrays take {} B; the limit is {} "
-                                              "B: use fewer arrays or shorter names",
+    return fail(ErrorCode::kData, fmt::format("{}: the names and shapes of the {} arrays take {} B, but the limit is "
+                                              "{} B; use fewer arrays or shorter names",
                                               source, grouped(description.tensors_size()),
                                               grouped(description.ByteSizeLong()), grouped(kDescriptionBytesMax)));
   }
@@ -263,8 +263,8 @@ void DatasetStore::answer(const Request& request, Result<Loaded> view) {
   } else {
     request.done(fail(
         ErrorCode::kData,
-        fmt::format("{}: its files changed after the job began, so the data server does not have the data that was "
-                    "described to it; restore the old files and continue from a checkpoint, or start a new job",
+        fmt::format("{}: the files changed after the job began, so the data server no longer has the data that it "
+                    "described to the job; restore the old files and continue from a checkpoint, or start a new job",
                     text_of(request.source))));
   }
 }
@@ -294,10 +294,10 @@ Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read
   make_room(limits_.bytes_max, limits_.datasets_max);
   if (entries_.size() > 1 && !fits(limits_.bytes_max, limits_.datasets_max)) {
     std::erase_if(entries_, [&](const Entry& entry) { return entry.read.stored == read.stored; });
-    return fail(
-        ErrorCode::kHostResources,
-        fmt::format("{}: no memory for it in addition to the {} in use; this server keeps at most {} of datasets",
-                    text_of(name), counted(entries_.size(), "dataset"), mebibytes_text(limits_.bytes_max)));
+    return fail(ErrorCode::kHostResources,
+                fmt::format("{}: there is no memory for this dataset in addition to the {} in use; this server stores "
+                            "at most {} of datasets",
+                            text_of(name), counted(entries_.size(), "dataset"), mebibytes_text(limits_.bytes_max)));
   }
   return read;
 }

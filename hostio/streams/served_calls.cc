@@ -91,7 +91,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
       }
       advance();
     } else {
-      end({grpc::StatusCode::INVALID_ARGUMENT, "a stream must begin with one open, followed only by credits"});
+      end({grpc::StatusCode::INVALID_ARGUMENT,
+           "the first message of a stream must be `open`, and all others `credit`"});
       return;
     }
     StartRead(&request_);
@@ -143,7 +144,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     }
     if (selection_.fingerprint().empty()) {
       end({grpc::StatusCode::INVALID_ARGUMENT,
-           "selection: the fingerprint that Describe returned is missing; is the job a different version?"});
+           "selection: the fingerprint that Describe returned is missing; does the job run a different version?"});
       return;
     }
     datasets_.load_then(
@@ -162,7 +163,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     const std::uint64_t bytes = batch_bytes((*dataset)->description(), selection_.micro_batch_size());
     if (!room_->take(bytes)) {
       end({grpc::StatusCode::RESOURCE_EXHAUSTED,
-           fmt::format("the streams' batches already use the data server's memory for batches; this stream needs {}",
+           fmt::format("other streams already use the data server's memory for batches; this stream needs {} of it",
                        mebibytes_text(bytes))});
       return;
     }

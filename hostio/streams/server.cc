@@ -53,10 +53,9 @@ class Service final : public ServiceBase {
         equal_tokens({found->second.data(), found->second.size()}, token_)) {
       return grpc::Status::OK;
     }
-    return {grpc::StatusCode::UNAUTHENTICATED,
-            found == context.client_metadata().end()
-                ? "the data server needs the job's token, but the call carried none"
-                : "the data server was started with a different token from this job's"};
+    return {grpc::StatusCode::UNAUTHENTICATED, found == context.client_metadata().end()
+                                                   ? "the data server needs the job's token, but the call carried none"
+                                                   : "the data server was started with a token other than this job's"};
   }
 
   const std::string token_;
@@ -96,11 +95,12 @@ Error why_not_listening(const ServerOptions& options) {
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {
     return {ErrorCode::kHostResources,
-            fmt::format("port {} on {} is in use; choose another with --port (0: any free one)", options.port,
+            fmt::format("port {} on {} is in use; choose a different port with --port (0: any free port)", options.port,
                         options.bind)};
   }
-  return {ErrorCode::kUsage, fmt::format("cannot listen on {}:{}: {}; choose others with --bind and --port",
-                                         options.bind, options.port, std::strerror(reason))};
+  return {ErrorCode::kUsage,
+          fmt::format("cannot listen on {}:{}: {}; choose a different address or port with --bind or --port",
+                      options.bind, options.port, std::strerror(reason))};
 }
 
 class GrpcServer final : public Server {
@@ -150,8 +150,8 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Data
     return not_an_address(options.bind, error.message);
   }));
   if (options.token.empty() && !local) {
-    return fail(ErrorCode::kUsage, fmt::format("--bind {} lets other hosts in, which needs a job token; set "
-                                               "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",
+    return fail(ErrorCode::kUsage, fmt::format("--bind {} opens the server to other hosts, which requires a job token; "
+                                               "set POPRUN_EMU_TOKEN or --token-file, or use --bind 127.0.0.1",
                                                options.bind));
   }
   std::optional<TlsIdentity> identity = options.identity;

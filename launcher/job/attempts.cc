@@ -43,7 +43,7 @@ int pause(double seconds) {
 Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
   POPRUN_ASSIGN(Placement placement, place(options, lost));
   if (placement.hosts.size() < options.restarts.hosts_min) {
-    return fail(ErrorCode::kUsage, fmt::format("{} left, but --hosts-min is {}",
+    return fail(ErrorCode::kUsage, fmt::format("only {} left, but --hosts-min is {}",
                                                counted(placement.hosts.size(), "host"), options.restarts.hosts_min));
   }
   return placement;

@@ -92,7 +92,7 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
   } else if (!options_.output.overwrite && has_earlier_) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to resume from them, add "
-                            "--overwrite to replace them, or choose another folder",
+                            "--overwrite to replace them, or choose a different folder",
                             options_.checkpoints.dir, fs::path(earlier.front()).filename().string()));
   }
   return {};
@@ -133,7 +133,8 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   if (all.empty()) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--resume {}: no checkpoint there; give a folder step-N, or a folder of such folders", folder));
+        fmt::format("--resume {}: no checkpoint there; name a folder step-N, or a folder that contains such folders",
+                    folder));
   }
   std::vector<std::string> unreadable;
   for (const std::string& candidate : all) {
@@ -145,7 +146,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     const bool is_damaged = read.error().code == ErrorCode::kData;
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
     console_.say(fmt::format("note: this checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
-                             read.error().message, candidate == all.back() ? "" : "; trying the checkpoint before it"));
+                             read.error().message, candidate == all.back() ? "" : "; trying the previous checkpoint"));
   }
   if (!unreadable.empty()) {
     return fail(
@@ -222,8 +223,8 @@ void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
     console_.say(
-        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next was due by then; replicas "
-                    "wait, or skip a checkpoint; a --checkpoint-every of more than {} steps avoids this",
+        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due before it "
+                    "ended, so replicas wait or skip a checkpoint; set --checkpoint-every to more than {} steps",
                     stored.step, stored.seconds, every));
   }
 }

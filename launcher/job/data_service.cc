@@ -104,7 +104,7 @@ void DataService::tell(const proto::Loading& loading) {
   next_note_ = next_note_.value_or(now + kFirst);
   if (now >= *next_note_) {
     next_note_ = now + kBetween;
-    console_.say(loading.waits() ? "note: the data server is reading other datasets first; this job waits"
+    console_.say(loading.waits() ? "note: the data server is reading other datasets first; this job is waiting"
                                  : fmt::format("note: the data server is reading {}, {} % done",
                                                options_.config.data().source(), loading.percent()));
   }

@@ -46,8 +46,8 @@ int ask_replica(const char* option, const std::string& input, Console& console, 
     }
   });
   if (exit_code == 0 && !is_whole) {
-    return console.say(Error{ErrorCode::kBug, fmt::format("the answer of poprun-emu-replica {} is not a serialised {}",
-                                                          option, Answer::descriptor()->name())});
+    return console.say(Error{ErrorCode::kBug, fmt::format("poprun-emu-replica {} did not print a serialised {}", option,
+                                                          Answer::descriptor()->name())});
   }
   return exit_code;
 }

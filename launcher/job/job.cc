@@ -118,8 +118,9 @@ Status Job::on_report(const proto::ReportItem& item) {
   if (const std::uint64_t done = checkpoints_.resumed_step(); item.has_shape() && item.shape().total_steps() < done) {
     const Error error{
         ErrorCode::kUsage,
-        fmt::format("--resume: the checkpoint was taken after step {}, but this job has only {}; give it more steps",
-                    done, counted(item.shape().total_steps(), "step"))};
+        fmt::format(
+            "--resume: the checkpoint was taken after step {}, but this job has only {}; give the job more steps", done,
+            counted(item.shape().total_steps(), "step"))};
     give_error(error);
     return tl::unexpected<Error>{error};
   }
@@ -186,7 +187,7 @@ void Job::notice_own_silence(double now) {
   if (slept.is_worth_telling) {
     console_.say(
         fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); replicas "
-                    "assume that a launcher silent for too long has died",
+                    "assume that a launcher that is silent for too long has died",
                     slept.seconds));
   }
 }

@@ -30,7 +30,7 @@ void Job::on_signal(int number) {
   if (number == SIGUSR1) {
     const bool trains = react(JobEvent::kCheckpointSignal) == Reaction::kTake;
     console_.say(trains ? "SIGUSR1: taking a checkpoint after one of the next steps"
-                        : "SIGUSR1: no checkpoint is taken: the job is not training now");
+                        : "SIGUSR1: no checkpoint is taken, because the job is not training");
     if (trains) {
       checkpoints_.wish();
     }
@@ -70,12 +70,12 @@ void Job::drain() {
   const std::string limit = options_.timeouts.drain_seconds > 0
                                 ? fmt::format(", in at most {} s (--drain-timeout)", options_.timeouts.drain_seconds)
                                 : "";
-  console_.say(
-      fmt::format("SIG{}: {}{}; send the signal again to end at once, without the weights", sigabbrev_np(signal_),
-                  record_.results().reported() ? "the training is done, and its results are being written"
-                  : trained ? "the training is done; saving its weights, without waiting for an evaluation to end"
-                            : "stopping at the next micro-batch and saving the weights",
-                  limit));
+  console_.say(fmt::format("SIG{}: {}{}; send the signal again to end immediately, without saving the weights",
+                           sigabbrev_np(signal_),
+                           record_.results().reported() ? "training is done, and the results are being written"
+                           : trained ? "training is done; saving the weights without waiting for the evaluation to end"
+                                     : "stopping at the next micro-batch and saving the weights",
+                           limit));
   coordinator_->request_drain();
 }
 
@@ -89,7 +89,7 @@ void Job::end_drain() {
     return;
   }
   console_.say(fmt::format(
-      "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without its weights",
+      "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without saving the weights",
       options_.timeouts.drain_seconds, record_.awaited(state_, monotonic_seconds())));
   stop(128 + signal_);
 }
@@ -127,7 +127,7 @@ void Job::look_after_results(double now) {
   if (failure->code != ErrorCode::kInfrastructure) {
     give_results_up(*failure, "");
   } else if (deadlines_.no_room(now)) {
-    console_.say(fmt::format("{}; {}the job tries again for {} s, then ends without it", failure->message,
+    console_.say(fmt::format("{}; {}the job retries for {} s, then ends without these results", failure->message,
                              failure->facts.shortage ? "make room: " : "", Deadlines::kRoomSeconds));
   }
 }
@@ -135,7 +135,7 @@ void Job::look_after_results(double now) {
 /// Gives up on the results. Incomplete files keep their temporary names.
 void Job::give_results_up(const Error& error, std::string_view after) {
   end_.may_pass = false;
-  console_.say(fmt::format("{}{}; the job ends without it", error.message, after));
+  console_.say(fmt::format("{}{}; the job ends without these results", error.message, after));
   stop(signal_ == 0 ? exit_code_of(error.code) : 128 + signal_);
 }
 

@@ -96,7 +96,7 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   data_waits_.emplace(served->address, options_.hostio.timeout_seconds);
   const bool no_test = served->dataset.test_items() == 0;
   if (no_test && options_.config.inference()) {
-    console_.say("note: the data has no test part, so inference runs on all its items");
+    console_.say("note: the data has no test part, so inference runs on all items");
   } else if (no_test && options_.config.training().evaluate()) {
     console_.say("note: the data has no test part, so nothing is evaluated");
   }

@@ -94,7 +94,7 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
     disk_full_ = true;
     disk_told_at_ = now;
     console_.say(
-        fmt::format("note: {}; the job continues, and unwritten results wait in memory", written.error().message));
+        fmt::format("note: {}; the job continues, and unwritten results are held in memory", written.error().message));
   }
 }
 

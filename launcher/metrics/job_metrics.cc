@@ -58,7 +58,7 @@ void gauge(Exposition& page, std::string_view name, std::string_view help, doubl
 void add_job(Exposition& page, const JobMetrics& metrics) {
   page.gauge("poprun_emu_build_info", "Always 1, labelled with the version of poprun-emu.");
   page.sample(1, {{"version", metrics.version}});
-  gauge(page, "poprun_emu_start_time_seconds", "Time at which the command began, in seconds since 1970.",
+  gauge(page, "poprun_emu_start_time_seconds", "Time at which the command started, in seconds since 1970.",
         metrics.start_time_seconds);
   page.gauge("poprun_emu_phase", "1 for the current phase of the job, 0 for the other phases.");
   for (const auto& [phase, name] : kPhases) {

@@ -58,7 +58,7 @@ Error why_not_listening(const tcp::endpoint& endpoint, const asio::error_code& c
   const std::string where = fmt::format("port {} on {}", endpoint.port(), endpoint.address().to_string());
   if (code == asio::error::address_in_use) {
     return {ErrorCode::kHostResources,
-            fmt::format("cannot serve metrics: {} is in use; choose another port with --metrics-port", where)};
+            fmt::format("cannot serve metrics: {} is in use; choose a different port with --metrics-port", where)};
   }
   return {ErrorCode::kUsage, fmt::format("cannot serve metrics on {}: {}; choose a different address or port with "
                                          "--metrics-address or --metrics-port",

@@ -139,9 +139,10 @@ Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::u
   }
   return fail(
       ErrorCode::kHostResources,
-      fmt::format("Open MPI needs {} in {} to start, but only {} is free; make room, or set TMPDIR to another folder",
-                  mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
-                  mebibytes_text(static_cast<std::uint64_t>(free.count()))),
+      fmt::format(
+          "Open MPI needs {} in {} to start, but only {} is free; make room, or set TMPDIR to a different folder",
+          mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
+          mebibytes_text(static_cast<std::uint64_t>(free.count()))),
       {.shortage = Shortage{.needed = needed, .had = free}});
 }
 

@@ -47,9 +47,11 @@ Status check_learning_rate_scaling(const Options& options) {
   for (const auto& [name, is_sum] : sums) {
     if (is_sum && choice_of<LossMean>(training.loss_mean()) != LossMean::kTokens &&
         options.learning_rate_base_batch > 0) {
-      return fail(ErrorCode::kUsage, fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
-                                                 "but {} is sum; remove one of these settings",
-                                                 options.learning_rate_base_batch, name));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format(
+              "training.scale-learning-rate = {} needs averaged gradients, but {} is sum; remove one of these settings",
+              options.learning_rate_base_batch, name));
     }
   }
   return {};
@@ -75,12 +77,14 @@ Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
     if (!model.trained_constants().empty()) {
-      return fail(ErrorCode::kUsage,
-                  "model.trained-constants is for model.onnx; built-in models define what they train");
+      return fail(
+          ErrorCode::kUsage,
+          "model.trained-constants applies only to model.onnx; built-in models define which weights are trained");
     }
     return model.loss().empty()
                ? Status{}
-               : Status{fail(ErrorCode::kUsage, "model.loss is for model.onnx; built-in models have their own loss")};
+               : Status{fail(ErrorCode::kUsage,
+                             "model.loss applies only to model.onnx; built-in models have their own loss")};
   }
   Setting& name = setting_of(options, "model.name");
   const Origin onnx_from = setting_of(options, "model.onnx").origin;
@@ -226,8 +230,8 @@ Status resolve_instances(Options& options) {
   }
   if (replicas % instances != 0) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance has the same "
-                            "number of replicas; use {} or {} instances",
+                fmt::format("--num-replicas = {} is not divisible by --num-instances = {}, but every instance must "
+                            "have the same number of replicas; use {} or {} instances",
                             replicas, instances, divisor(replicas, instances, -1), divisor(replicas, instances, 1)));
   }
   if (!options.mpirun.instance_local_args.empty() && options.mpirun.instance_local_args.rbegin()->first >= instances) {
@@ -238,8 +242,9 @@ Status resolve_instances(Options& options) {
   if (options.output.only_instance >= static_cast<std::int64_t>(instances)) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--only-output-from-instance = {}: there is no such instance; instances are numbered 0 to {}",
-                    options.output.only_instance, instances - 1));
+        fmt::format(
+            "--only-output-from-instance = {}: there is no instance of this number; instances are numbered 0 to {}",
+            options.output.only_instance, instances - 1));
   }
   return {};
 }
@@ -253,7 +258,7 @@ void note_what_check_overrules(Options& options) {
                                       {"memory.phase-ipus", "runs phases on 1 and 2 IPUs"},
                                       {"report.dump-tensors", "dumps nothing"},
                                       {"allow-out-of-memory", "only compiles what does not fit"},
-                                      {"overwrite", "leaves results of jobs alone"}}) {
+                                      {"overwrite", "leaves the results of jobs in place"}}) {
     const Setting& setting = setting_of(options, name);
     if (setting.text != find_row(name)->fallback) {
       const bool is_key = setting.name.find('.') != std::string::npos;
@@ -304,7 +309,7 @@ Status resolve_profile(Options& options) {
   }
   if (request->compare && !request->tiles.empty()) {
     return fail(ErrorCode::kUsage,
-                "--tile is for the profile of a job, but --compare reads existing profiles; give only one of them");
+                "--tile applies to the profile of a job, but --compare reads existing profiles; give only one of them");
   }
   take_folder_of_its_own(options, "poprun-emu-profile");
   return {};
@@ -343,7 +348,7 @@ Status check_tiles(Options& options) {
   if (options.config.training().gradient_bucket_bytes() > 0) {
     return fail(ErrorCode::kUsage,
                 "memory.tiles = exact cannot be combined with training.gradient-bucket, whose exchanges overlap with "
-                "other steps; leave one of them out");
+                "other steps; leave out one of them");
   }
   return {};
 }
@@ -354,7 +359,7 @@ Status check_outlining(const Options& options) {
       !options.config.report().dump_tensors().empty()) {
     return fail(ErrorCode::kUsage,
                 "memory.outlining = on cannot be combined with report.dump-tensors, since layers that share a function "
-                "do not keep the names of their tensors; leave one of them out");
+                "do not keep the names of their tensors; leave out one of them");
   }
   return {};
 }
@@ -376,7 +381,7 @@ void resolve_checkpoints(Options& options) {
   if (options.restarts.count_max > 0 && options.checkpoints.every.steps == 0 &&
       options.checkpoints.every.seconds == 0) {
     options.notes.emplace_back(
-        "--restarts without --checkpoint-every: if something dies, the job restarts from where it began");
+        "--restarts without --checkpoint-every: after a failure, the job restarts from the point at which it began");
   }
   if (options.checkpoints.dir.empty()) {
     options.checkpoints.dir = options.output.dir + "/checkpoints";

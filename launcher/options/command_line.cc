@@ -127,7 +127,7 @@ constexpr Pair kInstead[] = {
     {"rank-by", kMpiOption},
     {"report-bindings", kMpiOption},
     {"tag-output", kMpiOption},
-    {"oversubscribe", "is not needed: a host may run more instances than it has cores"},
+    {"oversubscribe", "is not needed: a host can run more instances than it has cores"},
     {"npernode", kSlots},
     {"ppn", kSlots},
     // torchrun
@@ -262,7 +262,7 @@ std::span<const SubcommandRow> subcommands() {
        "Exits with 0 if all runs that were compared are equal, with 70 if one differs, and with 64 or 86 if nothing "
        "could be compared (--help exit-codes)."},
       {Subcommand::kEstimate, "estimate",
-       "Show how much memory the job needs, and on how many IPUs, without compiling it",
+       "Estimate the memory and the number of IPUs that the job needs, without compiling it",
        "Counts parameters (by kind of block), activations and optimiser state, first with the formulas of Graphcore's "
        "Memory and Performance Optimisation, then with the job's own types. Exits with 0 whether or not the job fits; "
        "--dry-run reports whether it does."},

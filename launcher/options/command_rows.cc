@@ -92,34 +92,33 @@ Rows placement() {
 }
 
 Rows hosts() {
-  return {
-      with_letter('H', many(Arity::kRepeated,
-                            row("hosts", "host", "LIST", "",
-                                "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' limits a host to 4 "
-                                "instances, 'user@node0' logs in as user",
-                                Text{}, [](Options& o, const std::string& v) { o.hosts.lists.push_back(v); }))),
-      row("hosts", "hostfile", "FILE", "",
-          "File with a host per line, in mpirun's format: 'node0 slots=4'; cannot be used with --host", Text{},
-          into(&Options::hosts, &HostOptions::file)),
-      row("hosts", "host-subnet", "CIDR", "", "Network over which the hosts talk to each other, such as 10.1.0.0/16",
-          Subnet{}, into(&Options::hosts, &HostOptions::subnet)),
-      row("hosts", "cpu-isa", "NAME", "",
-          fmt::format("Instruction set that every replica computes with, for hosts with different processors: {} "
-                      "(default: the best that each processor has, which must then be the same on all hosts)",
-                      fmt::join(cpu_isas(), ", ")),
-          Choice{cpu_isas()}, into(&Options::hosts, &HostOptions::cpu_isa)),
-      many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
-                                  "Extra mpirun arguments for the whole job, such as \"--mca NAME VALUE\"", Words{},
-                                  add_words(&MpirunOptions::global_args))),
-      many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
-                                  "Extra mpirun arguments for every instance, such as \"-x NAME=VALUE\"", Words{},
-                                  add_words(&MpirunOptions::local_args))),
-      many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
-                                  "Extra mpirun arguments for instance I only, added after those for all instances",
-                                  InstanceWords{}, [](Options& o, const auto& v) {
-                                    auto& words = o.mpirun.instance_local_args[v.first];
-                                    words.insert(words.end(), v.second.begin(), v.second.end());
-                                  }))};
+  return {with_letter('H', many(Arity::kRepeated,
+                                row("hosts", "host", "LIST", "",
+                                    "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' limits a host to 4 "
+                                    "instances, 'user@node0' logs in as user",
+                                    Text{}, [](Options& o, const std::string& v) { o.hosts.lists.push_back(v); }))),
+          row("hosts", "hostfile", "FILE", "",
+              "File with one host per line, in mpirun's format: 'node0 slots=4'; cannot be used with --host", Text{},
+              into(&Options::hosts, &HostOptions::file)),
+          row("hosts", "host-subnet", "CIDR", "", "Network over which the hosts communicate, such as 10.1.0.0/16",
+              Subnet{}, into(&Options::hosts, &HostOptions::subnet)),
+          row("hosts", "cpu-isa", "NAME", "",
+              fmt::format("Instruction set that every replica computes with, for hosts with different processors: {} "
+                          "(default: the best that each processor supports, which must then be the same on all hosts)",
+                          fmt::join(cpu_isas(), ", ")),
+              Choice{cpu_isas()}, into(&Options::hosts, &HostOptions::cpu_isa)),
+          many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
+                                      "Extra mpirun arguments for the whole job, such as \"--mca NAME VALUE\"", Words{},
+                                      add_words(&MpirunOptions::global_args))),
+          many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
+                                      "Extra mpirun arguments for every instance, such as \"-x NAME=VALUE\"", Words{},
+                                      add_words(&MpirunOptions::local_args))),
+          many(Arity::kArguments, row("hosts", "instance-mpi-local-args", "I:ARGS", "",
+                                      "Extra mpirun arguments for instance I only, added after those for all instances",
+                                      InstanceWords{}, [](Options& o, const auto& v) {
+                                        auto& words = o.mpirun.instance_local_args[v.first];
+                                        words.insert(words.end(), v.second.begin(), v.second.end());
+                                      }))};
 }
 
 auto into(std::string TlsFiles::*file) {
@@ -128,8 +127,8 @@ auto into(std::string TlsFiles::*file) {
 
 Rows data_server() {
   return {row("data-server", "hostio-address", "HOST:PORT", "",
-              "Use the poprun-emu-hostio that listens there instead of starting one; its token is read from the "
-              "environment variable POPRUN_EMU_TOKEN",
+              "Use the poprun-emu-hostio that listens at this address instead of starting one; its token is read from "
+              "the environment variable POPRUN_EMU_TOKEN",
               HostPort{}, into(&Options::hostio, &HostioOptions::address)),
           row("data-server", "hostio-timeout", "SECONDS", "60",
               "How long to wait while the data server neither answers nor makes progress in reading the dataset",
@@ -171,8 +170,8 @@ Rows checkpoints() {
           "DIR; 'auto' looks in --checkpoint-dir, and starts from the beginning if no checkpoint is there",
           Text{}, into(&Options::checkpoints, &CheckpointOptions::resume)),
       row("checkpoints", "restarts", "N", "0",
-          "Maximum number of times to restart the job from its last checkpoint after something died (exit code 75); "
-          "hosts that were lost are left out",
+          "Maximum number of restarts from the last checkpoint after a failure with exit code 75; lost hosts are left "
+          "out",
           Integer{0, 1'000'000}, into(&Options::restarts, &RestartOptions::count_max)),
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
           into(&Options::restarts, &RestartOptions::hosts_min))};

@@ -70,9 +70,9 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   for (const OptionRow& row : option_table()) {
     if (!row.in_file()) {
       if (row.name == key) {
-        return {ErrorCode::kUsage, fmt::format("{}: {} cannot be set in a file; give the option --{} on the command "
-                                               "line",
-                                               place, entry.key, key)};
+        return {ErrorCode::kUsage,
+                fmt::format("{}: {} cannot be set in a file; use the option --{} on the command line", place, entry.key,
+                            key)};
       }
       continue;
     }

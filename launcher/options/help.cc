@@ -188,7 +188,7 @@ const std::vector<ExitCode>& exit_codes() {
        "A host or the data server could not be reached, this machine has no room for the job, or hosts would not "
        "compute the same bits"},
       {"70", "A bug in poprun-emu; check: also if a run differs"},
-      {"75", "Something died or took too long; running the job again may help"},
+      {"75", "A process or a host died, or something took too long; running the job again may help"},
       {"86",
        "The model does not fit in the memory of an IPU; check: nothing was compared, since fewer than two runs fit"},
       {"129, 130, 140, 143", "Stopped by SIGHUP, SIGINT, SIGUSR2 or SIGTERM"},

@@ -124,18 +124,17 @@ Rows data() {
                }),
       file_key("data.micro-batch-size", "N", "16", "Samples in one forward and backward pass of a replica",
                Integer{1, 1 << 20}),
-      file_key(
-          "data.compute-batch-size", "N", "",
-          "Samples that a replica computes at once in training, a divisor of data.micro-batch-size: smaller pieces "
-          "keep fewer activations at a time, and their gradients are accumulated (default: the micro-batch)",
-          Integer{1, 1 << 20}),
+      file_key("data.compute-batch-size", "N", "",
+               "Samples that a replica computes at a time in training; must divide data.micro-batch-size. Smaller "
+               "values keep fewer activations at a time; the gradients are accumulated (default: the micro-batch)",
+               Integer{1, 1 << 20}),
       file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica", Integer{1, 1024})};
 }
 
 Rows training_schedule() {
   return {
       file_key("training.epochs", "N", "6", "Passes over the training data", Integer{1, 1000000}),
-      file_key("training.steps", "N", "0", "Number of training steps; 0 means as many as the epochs need",
+      file_key("training.steps", "N", "0", "Number of training steps; 0 means as many as training.epochs requires",
                Integer{0, 1ULL << 48}),
       file_key("training.optimizer", "NAME", "momentum", "Optimiser: " + one_of(optimizer_names()),
                Choice{optimizer_names()}),
@@ -175,21 +174,22 @@ Rows training_update() {
                "weights: biases and the scales of normalisations",
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
-      file_key("training.gradient-accumulation-kind", "NAME", "",
-               "What gradient accumulators hold: mean (a sum that the update divides by the number of micro-batches), "
-               "running-mean, or sum (never divided) (default: mean; with half precision, running-mean)",
-               OneOf<AccumulationKind>{}),
+      file_key(
+          "training.gradient-accumulation-kind", "NAME", "",
+          "Values that gradient accumulators hold: mean (a sum that the update divides by the number of "
+          "micro-batches), running-mean, or sum (never divided) (default: mean; with half precision, running-mean)",
+          OneOf<AccumulationKind>{}),
       file_key("training.accumulator-precision", "NAME", "",
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
                OneOf<Precision>{}),
       file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
-               "Reduce gradients over the replicas to their mean or to their sum, once per step; or, with "
-               "every-micro-batch, to their mean, before they are accumulated",
+               "How gradients are reduced over the replicas: mean or sum, both once per step, or every-micro-batch, "
+               "which averages them before they are accumulated",
                OneOf<GradientReduction>{}),
       file_key("training.loss-mean", "NAME", word_of(LossMean{}),
                "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or over tokens (all "
-               "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, no "
-               "matter how the batch is split into micro-batches, or whether gradients are summed or averaged",
+               "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, "
+               "regardless of how the batch is split into micro-batches and whether gradients are summed or averaged",
                OneOf<LossMean>{}),
       file_key("training.loss-scaling", "X|auto", "",
                "Multiply the loss by X so that small gradients do not vanish in half precision; auto finds X and skips "
@@ -215,22 +215,24 @@ Rows training_run() {
 }
 
 Rows memory() {
-  return {file_key("memory.poison-dead", "BOOL", "false",
-                   "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
-          file_key("memory.in-place", "BOOL", "true",
-                   "Let results reuse the bytes of operands that are no longer needed, and let reshapes, slices and "
-                   "concatenations alias their operands if no data moves; changes memory and device time but no result",
-                   Boolean{}),
-          file_key("memory.outlining", "NAME", word_of(Outlining{}),
-                   "Let repeated sequences of operations, such as transformer layers, share the code of a function; "
-                   "each copies its inputs to the function and its results from it. auto: if that saves memory and "
-                   "takes at most 1 % of a step's device time, and everywhere if the job does not fit otherwise, "
-                   "unless tensors are dumped; on: everywhere; off: nowhere",
-                   OneOf<Outlining>{}),
-          file_key("memory.tiles", "NAME", word_of(TileStorage{}),
-                   "How tensors are stored while kernels run: contiguous, each in one piece; exact, at their addresses "
-                   "on the tiles (slow: for small models and devices). Memory and device time are the same",
-                   OneOf<TileStorage>{})};
+  return {
+      file_key("memory.poison-dead", "BOOL", "false", "For debugging: fill bytes with NaN once their tensor is dead",
+               Boolean{}),
+      file_key(
+          "memory.in-place", "BOOL", "true",
+          "Let results reuse the bytes of operands that are no longer needed, and let reshapes, slices and "
+          "concatenations alias their operands if no data moves; changes memory and device time, but not the results",
+          Boolean{}),
+      file_key("memory.outlining", "NAME", word_of(Outlining{}),
+               "Let repeated sequences of operations, such as transformer layers, share the code of a function; inputs "
+               "are copied to the function, and results from it. on: everywhere; off: nowhere; auto: where this saves "
+               "memory and takes at most 1 % of a step's device time, or everywhere if the job does not fit otherwise, "
+               "but nowhere if tensors are dumped",
+               OneOf<Outlining>{}),
+      file_key("memory.tiles", "NAME", word_of(TileStorage{}),
+               "How tensors are stored while kernels run: contiguous, each in one piece; exact, at their addresses "
+               "on the tiles (slow: for small models and devices). Memory and device time are the same",
+               OneOf<TileStorage>{})};
 }
 
 Rows device_report() {

@@ -85,19 +85,19 @@ std::vector<OptionRow> location_rows() {
                                           Integer{0, std::numeric_limits<std::int64_t>::max()})};
   OptionRow by_name = file_key("memory.location", "REGEX=WHERE", "",
                                "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and "
-                               "size; if several match, the last match counts",
+                               "size; if several match, the last one applies",
                                ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
                                  options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
                                });
   by_name.arity = Arity::kRepeated;
   rows.push_back(std::move(by_name));
-  rows.push_back(file_key("memory.replicated-tensor-sharding", "KINDS", "",
-                          "Shard across the replicas tensors that are equal on all of them: none, or any of weights, "
-                          "optimizer-state and accumulators",
-                          ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
-                            auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
-                            all.Assign(kinds.begin(), kinds.end());
-                          }));
+  rows.push_back(file_key(
+      "memory.replicated-tensor-sharding", "KINDS", "",
+      "Replicated tensors to shard across the replicas: none, or any of weights, optimizer-state and accumulators",
+      ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
+        auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
+        all.Assign(kinds.begin(), kinds.end());
+      }));
   rows.push_back(file_key("memory.sharding-min-elements", "N", "8192", "Smallest tensor to shard, in elements",
                           Integer{1, std::numeric_limits<std::int64_t>::max()}));
   rows.push_back(file_key("memory.sharding-group", "N", "0",

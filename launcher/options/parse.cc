@@ -189,8 +189,8 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
     return fail(ErrorCode::kUsage,
-                fmt::format("exactly one train.cfg is needed, but {} were given: {}; it says what to run, so name no "
-                            "program; usage: {}",
+                fmt::format("exactly one train.cfg is needed, but {} were given: {}; the file says what to run, so do "
+                            "not name a program; usage: {}",
                             line.positional.size(), fmt::join(line.positional, " "), usage_line(subcommand)));
   }
   return file;

@@ -121,8 +121,9 @@ Status check_phases(Options& options) {
   if (stages && *stages != phases) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("{}, but {} gives {}; remove it, or make the numbers of phases equal", shown(options, kPhases),
-                    shown(options, config.pipeline().split().empty() ? kLayers : kSplit), counted(*stages, "phase")));
+        fmt::format("{}, but {} defines {}; remove this setting, or make the numbers of phases equal",
+                    shown(options, kPhases), shown(options, config.pipeline().split().empty() ? kLayers : kSplit),
+                    counted(*stages, "phase")));
   }
   return {};
 }
@@ -186,7 +187,7 @@ std::vector<OptionRow> pipeline_rows() {
                      field.Assign(layers.begin(), layers.end());
                    }),
           file_key("pipeline.split", "NAMES", "",
-                   "Instead of layers-per-ipu: layers or tensors at which the second and each further stage begin, "
+                   "Alternative to layers-per-ipu: layers or tensors at which the second and later stages begin, "
                    "separated by blanks",
                    Names{},
                    [](Options& o, const std::vector<std::string>& names) {
@@ -209,30 +210,28 @@ std::vector<OptionRow> pipeline_rows() {
           file_key("pipeline.recomputation", "NAME", "",
                    "Activations that the backward pass recomputes instead of storing them: none, standard (chooses "
                    "checkpoints within recomputation-memory), layer (stores the inputs of layers), pipeline (stores "
-                   "the inputs of "
-                   "stages, and everything in the last one, whose backward pass follows at once) or all (like "
-                   "pipeline, but also recomputes the last stage) (default: pipeline if there are several stages and "
-                   "the schedule is not sequential, else none)",
+                   "the inputs of stages, and everything in the last one, whose backward pass follows immediately) or "
+                   "all (like pipeline, but also recomputes the last stage) (default: pipeline if there are several "
+                   "stages and the schedule is not sequential, else none)",
                    OneOf<Recomputation>{}),
           file_key("pipeline.recomputation-checkpoints", "REGEX", "",
                    "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
           file_key("pipeline.recompute", "REGEX", "", "Recompute tensors whose name matches REGEX, whatever the mode",
                    Regex{}),
           file_key("pipeline.recomputation-memory", "X", "0.5",
-                   "With recomputation standard, fraction of an IPU's memory that tensors may use; the rest is for "
+                   "With recomputation standard, fraction of an IPU's memory that tensors can use; the rest is for "
                    "code and temporaries",
                    Real{0, 1, false})};
 }
 
 std::vector<OptionRow> phase_rows() {
   return {
-      file_key(
-          "memory.phases", "N", "1",
-          "Split the model into N phases: each one works on all micro-batches of a step, forward or backward, before "
-          "the next one begins, so that off-chip tensors move once per phase. pipeline.layers-per-ipu or "
-          "pipeline.split may say where to split; by default, phases have about equally many bytes of parameters. 1: "
-          "no phases",
-          Integer{1, 1024}),
+      file_key("memory.phases", "N", "1",
+               "Split the model into N phases: each one works on all micro-batches of a step, forward or backward, "
+               "before the next one begins, so that off-chip tensors move once per phase. Set pipeline.layers-per-ipu "
+               "or pipeline.split to choose where to split; by default, phases have about the same number of bytes of "
+               "parameters. 1: no phases",
+               Integer{1, 1024}),
       file_key("memory.phase-ipus", "N", "1",
                "IPUs that take turns at running phases: 1, or 2, so that one can load a phase while the other computes",
                Integer{1, 2})};

@@ -295,8 +295,8 @@ void note_small_proportions(Options& options) {
   for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
     if (setting.permille() < kLeastAdvisedPermille) {
       options.notes.push_back(
-          fmt::format("{}: Graphcore advises against less than 0.05 for poplin::createWeights(): such plans crowd the "
-                      "operands onto few tiles and need more code and exchange",
+          fmt::format("{}: Graphcore advises against values below 0.05 for poplin::createWeights(): such plans crowd "
+                      "the operands onto few tiles and need more code and exchange",
                       shown(options, kProportion, setting)));
     }
   }
@@ -330,18 +330,17 @@ std::vector<OptionRow> partials_rows() {
 }
 
 std::vector<OptionRow> serialisation_rows() {
-  return {
-      file_key("model.embedding-serialisation-factor", "N", "1",
-               "Compute the largest embedding table's gradient, and the projection onto as many channels with its "
-               "gradients, in N slices of the vocabulary, one after the other, so that the gradients of only one slice "
-               "are live at a time. Like optimum-graphcore's embedding_serialization_factor; losses may differ in "
-               "their last bits",
-               Integer{1, 4096}),
-      repeated_key(
-          "model.serialised-matmuls", "REGEX=N",
-          "Compute dense layers whose output tensor's name matches REGEX, and their gradients, in N slices of the "
-          "output channels, like PopTorch's serializedMatMul in mode OutputChannels. Separate several with blanks",
-          ByOperator<Slices>{}, adds(serialised))};
+  return {file_key("model.embedding-serialisation-factor", "N", "1",
+                   "Compute the gradient of the largest embedding table, and the output projection of the same size "
+                   "with its gradients, in N slices of the vocabulary, one after the other, so that the gradients of "
+                   "only one slice are live at a time. Like optimum-graphcore's embedding_serialization_factor; losses "
+                   "may differ in their last bits",
+                   Integer{1, 4096}),
+          repeated_key("model.serialised-matmuls", "REGEX=N",
+                       "Compute dense layers whose output tensor's name matches REGEX, and their gradients, in N "
+                       "slices of the output channels, like PopTorch's serializedMatMul in mode OutputChannels. "
+                       "Separate several settings with blanks",
+                       ByOperator<Slices>{}, adds(serialised))};
 }
 
 Status check_products(Options& options) {

@@ -55,13 +55,13 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   const std::string path = fmt::format("{}/{}", folder, file.name());
   POPRUN_ASSIGN(const std::uint64_t size, size_of(path));
   if (size != file.bytes()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: it has {} B, but the manifest says {} B", path, grouped(size), grouped(file.bytes())));
+    return fail(ErrorCode::kData, fmt::format("{}: the file has {} B, but the manifest lists {} B", path, grouped(size),
+                                              grouped(file.bytes())));
   }
   POPRUN_ASSIGN(const std::string digest, sha256_of_file(path).map_error(as_unreadable));
   if (digest != file.sha256()) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: its SHA-256 is {}, but the manifest says {}", path, digest, file.sha256()));
+                fmt::format("{}: the SHA-256 is {}, but the manifest lists {}", path, digest, file.sha256()));
   }
   return {};
 }

@@ -68,14 +68,14 @@ Status CheckpointWriter::take_folder() {
   // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
   if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     close(folder);
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job is writing to it; choose another "
-                                               "folder, or wait until it ends",
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job is writing to this folder; choose a "
+                                               "different folder, or wait until that job ends",
                                                setup_.folder));
   }
   if (const auto others = checkpoints_in(setup_.folder); !goes_on_ && !setup_.may_replace && !others.empty()) {
     close(folder);
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job has stored checkpoints in it ({}); "
-                                               "choose another folder, or add --overwrite to replace them",
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: this folder contains checkpoints of another job "
+                                               "({}); choose a different folder, or add --overwrite to replace them",
                                                setup_.folder, fs::path(others.front()).filename().string()));
   }
   remove_parts(setup_.folder);  // This comes first, because interrupted checkpoints may fill the disk.
@@ -85,8 +85,8 @@ Status CheckpointWriter::take_folder() {
   } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may regain space.
     const int reason = errno;
     close(folder);
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in it: {}", setup_.folder,
-                                               std::strerror(reason)));
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in this folder: {}",
+                                               setup_.folder, std::strerror(reason)));
   }
   lock_ = folder;
   return {};
@@ -126,7 +126,7 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
                       slice.offset() <= open_->bytes[slice.variable()] - slice.bytes();
     if (!fits && open_->status) {
       open_->status = fail(ErrorCode::kBug,
-                           fmt::format("checkpoint after step {}: replica {} sends bytes that belong to no variable",
+                           fmt::format("checkpoint after step {}: replica {} sent bytes that belong to no variable",
                                        step, part.replica()));
     }
   }
@@ -276,7 +276,7 @@ Status CheckpointWriter::await_metrics(const std::string& to) const {
     }
     if (is_last_look) {
       return fail(ErrorCode::kInfrastructure,
-                  fmt::format("it needs {} lines of {}, which {}", lines, from,
+                  fmt::format("the checkpoint needs {} lines of {}, which {}", lines, from,
                               metrics_ended_ ? "ended with fewer" : "cannot be written now"));
     }
   }

@@ -115,7 +115,7 @@ Status JobResults::take_weights(const proto::TensorChunk& chunk) {
 Status JobResults::take_dump(const proto::DumpedChunk& dumped) {
   if (!dumps_due_.contains(dumped.step())) {
     return fail(ErrorCode::kBug,
-                fmt::format("a dump of step {} arrived, which report.dump-tensors does not ask for", dumped.step()));
+                fmt::format("a dump of step {} arrived, which report.dump-tensors did not request", dumped.step()));
   }
   return dumps_[dumped.step()].take(dumped.chunk());
 }
@@ -256,9 +256,10 @@ std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> e
     const Status written = dump.write(path(fmt::format("dump-step-{}.safetensors", step)));
     dumps_due_.erase(step);
     lines.push_back(
-        !written ? written.error().message
-                 : fmt::format("dump-step-{}.safetensors has the {} tensors that step {} computed before it ended",
-                               step, tensors, step));
+        !written
+            ? written.error().message
+            : fmt::format("dump-step-{}.safetensors contains the {} tensors that step {} computed before the job ended",
+                          step, tensors, step));
   }
   if (ended_after && !dumps_due_.empty()) {
     lines.push_back(fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump of step {}",

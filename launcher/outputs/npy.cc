@@ -80,7 +80,7 @@ NpyFile::~NpyFile() {
 
 Status NpyFile::write(std::uint64_t offset, std::string_view data) {
   if (offset > data_bytes_ || data.size() > data_bytes_ - offset) {
-    return fail(ErrorCode::kBug, fmt::format("{}: {} B arrived for byte {} of an array of {} B", path_, data.size(),
+    return fail(ErrorCode::kBug, fmt::format("{}: {} B arrived for offset {} of an array of {} B", path_, data.size(),
                                              offset, data_bytes_));
   }
   bytes_written_ += data.size();

@@ -53,7 +53,7 @@ Result<OnnxFile> read_onnx_file(const std::string& path) {
   const auto bad = [](const std::string& why) { return fail(ErrorCode::kData, fmt::format("model.onnx {}", why)); };
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (const auto size = size_of_file(path); size > kMost) {
-    return bad(fmt::format("{}: it is {} B long; an ONNX file may be at most 2 GiB long", path, grouped(*size)));
+    return bad(fmt::format("{}: the file has {} B, but an ONNX file can have at most 2 GiB", path, grouped(*size)));
   }
   Result<std::string> bytes = read_file(path, kMost + 1);
   if (!bytes) {

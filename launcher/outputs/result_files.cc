@@ -55,8 +55,8 @@ Status try_to_write(const fs::path& folder) {
   const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
   const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) {
-    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be created in it: {}", folder.string(),
-                                               std::strerror(errno)));
+    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be created in this folder: {}",
+                                               folder.string(), std::strerror(errno)));
   }
   close(descriptor);
   unlink(probe.c_str());
@@ -142,8 +142,8 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
       held.lies_at(folder) ? std::move(held) : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
   if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
-                                               "or wait until it ends",
+    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: another job is writing to this folder; choose a "
+                                               "different folder, or wait until that job ends",
                                                folder));
   }
   // No other job uses the folder now, so any files that a killed job had begun to write can be removed.
@@ -154,9 +154,8 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   remove_files(path, ".poprun-emu-", "");
   for (const char* result : kResults) {
     if (!overwrite && fs::exists(path / result, error)) {
-      return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier "
-                                                 "run ({}); choose another folder, or add "
-                                                 "--overwrite to replace them",
+      return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier run ({}); choose a "
+                                                 "different folder, or add --overwrite to replace them",
                                                  folder, result));
     }
   }
@@ -208,12 +207,13 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
   if (free >= bytes) {
     return {};
   }
-  return fail(ErrorCode::kInfrastructure,
-              fmt::format("--output-dir {}: the weights need {}, but its disk has {} "
-                          "free; make room, or choose another folder",
-                          folder, mebibytes_text(bytes), mebibytes_text(free)),
-              {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
-                                    .had = Bytes{static_cast<std::int64_t>(free)}}});
+  return fail(
+      ErrorCode::kInfrastructure,
+      fmt::format(
+          "--output-dir {}: the weights need {}, but its disk has {} free; make room, or choose a different folder",
+          folder, mebibytes_text(bytes), mebibytes_text(free)),
+      {.shortage =
+           Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)}, .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps) {
@@ -226,7 +226,7 @@ Status clear_results(const std::string& folder, const std::string& kept, bool du
     fs::remove(path / result, error);
     if (error) {
       return fail(ErrorCode::kInfrastructure,
-                  fmt::format("{} of an earlier run cannot be removed: {}; choose another folder",
+                  fmt::format("{} of an earlier run cannot be removed: {}; choose a different folder",
                               (path / result).string(), error.message()));
     }
   }

@@ -109,8 +109,8 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std
   entry.end = static_cast<std::uint64_t>((*offsets)[1]);
   if (entry.end > data_bytes) {
     return fail(ErrorCode::kData,
-                fmt::format("tensor '{}' ends at byte {} of the data, which has {} B; is the file cut off?", name,
-                            entry.end, data_bytes));
+                fmt::format("tensor '{}' ends at byte {} of the data, which has only {} B; is the file truncated?",
+                            name, entry.end, data_bytes));
   }
   const std::optional<std::uint64_t> needed = tensor_bytes(entry.dtype, *shape);
   if (!needed || *needed != entry.end - entry.begin) {
@@ -168,7 +168,7 @@ std::string_view other_format(std::string_view begin) {
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData,
-                fmt::format("it is {} B long, but a safetensors file has at least {} B", file_bytes, kLengthBytes));
+                fmt::format("the file has {} B, but a safetensors file has at least {} B", file_bytes, kLengthBytes));
   }
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
@@ -178,8 +178,8 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
     if (const std::string_view other = other_format(begin); !other.empty()) {
       return fail(ErrorCode::kData, std::string(other));
     }
-    return fail(ErrorCode::kData, fmt::format("its header should have {} B, but {} B follow; is "
-                                              "the file cut off, or not a safetensors file at all?",
+    return fail(ErrorCode::kData, fmt::format("the header should have {} B, but only {} B follow; is the file "
+                                              "truncated, or not a safetensors file at all?",
                                               length, file_bytes - kLengthBytes));
   }
   return length;

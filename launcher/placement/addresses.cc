@@ -80,8 +80,8 @@ Status check_loopback() {
     }
   }
   return is_there ? fail(ErrorCode::kHostResources,
-                         "the loopback interface of this machine is down, and the processes of a "
-                         "job speak to each other through it; bring it up: ip link set lo up")
+                         "the loopback interface of this machine is down, but the processes of a job communicate over "
+                         "it; bring it up: ip link set lo up")
                   : Status{};
 }
 

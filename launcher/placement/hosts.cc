@@ -143,11 +143,9 @@ Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats, 
   POPRUN_ASSIGN(const std::vector<std::string> names, expand_names(entry.names));
   for (const std::string& name : names) {
     if (!is_name(name) || (!entry.user.empty() && !is_name(entry.user)) || written.starts_with('@')) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format(
-              "'{}' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front if needed",
-              written));
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is not a host name; write lists such as node0,node1:4 or "
+                                                 "node[0-2,4], with user@ before a host if needed",
+                                                 written));
     }
     const auto known = std::ranges::find(hosts, name, &Host::name);
     if (known != hosts.end() && repeats == Repeats::kAddSlots) {

@@ -125,9 +125,10 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
     if (node != job.hosts.end()) {
       host.name = node->name;
     } else if (!all_here({&host, 1})) {
-      return fail(ErrorCode::kUsage, fmt::format("host {} does not belong to Slurm job {}, whose hosts are {}; use "
-                                                 "those, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh",
-                                                 host.name, job.number, names_of(job.hosts)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("host {} does not belong to Slurm job {}, whose hosts are {}; use those, or `unset "
+                              "SLURM_JOB_ID SLURM_JOBID` to reach other hosts by ssh",
+                              host.name, job.number, names_of(job.hosts)));
     }
   }
   return JobHosts{.hosts = std::move(hosts), .slurm_job = job.number};

@@ -248,11 +248,12 @@ void Console::settle() {
 
 Status Console::out_status() const {
   const int failure = out_->failure(STDOUT_FILENO);
-  return failure == 0 ? Status{}
-                      : fail(ErrorCode::kInfrastructure,
-                             fmt::format("standard output cannot be written: {}; its remaining lines are lost, but no "
-                                         "files",
-                                         std::strerror(failure)));
+  return failure == 0
+             ? Status{}
+             : fail(ErrorCode::kInfrastructure,
+                    fmt::format(
+                        "standard output cannot be written: {}; the remaining lines are lost, but the files are not",
+                        std::strerror(failure)));
 }
 
 std::size_t Console::width() const {

@@ -65,7 +65,7 @@ bool share_an_ipu(const proto::StageSchedule& schedule) {
 std::string schedule_text(const proto::StageSchedule& schedule, bool inference, const DryRunFrame& frame) {
   return fmt::format("# schedule by cycle: {}{}\n{}",
                      inference ? "A forward, by micro-batch" : "A forward, R recomputation, G backward, U update",
-                     share_an_ipu(schedule) ? "; stages that share an IPU are in their order" : "",
+                     share_an_ipu(schedule) ? "; stages that share an IPU are listed in order" : "",
                      schedule_picture(schedule, {.width = frame.width, .all_ipus = frame.everything}));
 }
 

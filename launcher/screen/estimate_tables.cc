@@ -165,8 +165,8 @@ std::string job_text(const proto::JobEstimate& e) {
   row("total", &proto::NeedsEstimate::total, mebibytes_text);
   row("IPUs suggested", &proto::NeedsEstimate::ipus, grouped<std::uint64_t>);
   text += fmt::format(
-      "IPUs: total / {}, {} % of the {} of {}. The rest is for what is\n"
-      "left out: code, exchange, temporaries of operators, gaps and imbalance.\n",
+      "IPUs: total / {}, {} % of the {} of {}. The rest is for what is\nleft out: code, exchange, temporaries of "
+      "operators, gaps and imbalance.\n",
       mebibytes_text(e.capacity() * e.tensors_percent() / 100), e.tensors_percent(), mebibytes_text(e.capacity()),
       e.device());
   if (trains) {
@@ -178,8 +178,7 @@ std::string job_text(const proto::JobEstimate& e) {
   }
   if (!e.not_counted().empty()) {
     text +=
-        "Not counted, although they reduce what the job needs, so fewer IPUs may suffice\n(--compile counts "
-        "them):\n";
+        "Not counted, although they reduce the need for memory, so fewer IPUs may suffice\n(--compile counts them):\n";
     for (const std::string& key : e.not_counted()) {
       text += fmt::format("  {}\n", key);
     }

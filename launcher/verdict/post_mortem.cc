@@ -232,7 +232,7 @@ Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
     }
   }
   Verdict verdict{kInfrastructure, "", meanwhile(state, lost, now), first};
-  verdict.first_line = lost.size() == 1 ? fmt::format("{} died {}: its heartbeat connection broke",
+  verdict.first_line = lost.size() == 1 ? fmt::format("{} died {}: the heartbeat connection broke",
                                                       describe(state, first), where(state, first, now))
                                         : fmt::format("the heartbeat connections of {} broke, first that of {}, {}",
                                                       describe_replicas(state, replicas_of(state, lost)),
@@ -403,8 +403,8 @@ Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const 
     return verdict;
   }
   verdict.first_line = fmt::format(
-      "Open MPI did not start; the environment selects components of it that may not work here, so `unset {}` and try "
-      "again ({})",
+      "Open MPI did not start; the environment selects components of Open MPI that may not work here; `unset {}` and "
+      "try again ({})",
       fmt::join(named, " "), verdict.first_line);
   verdict.exit_code = exit_code_of(ErrorCode::kHostResources);
   return verdict;

@@ -33,12 +33,12 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
     return fail(ErrorCode::kHostResources,
                 fmt::format("host {} computes with {}, not with --cpu-isa {}; {}", other.host(), isa, cpu_isa,
                             has(other, cpu_isa) ? "remove ONEDNN_MAX_CPU_ISA from its environment"
-                                                : fmt::format("use --cpu-isa {}, or another host", isa)));
+                                                : fmt::format("use --cpu-isa {}, or a different host", isa)));
   }
   if (isa != isa_of(first)) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("host {} computes with {}, but host {} with {}: results would depend on where a replica "
-                            "runs; use --cpu-isa {}, or hosts with identical processors",
+                fmt::format("host {} computes with {}, but host {} computes with {}: results would depend on where a "
+                            "replica runs; use --cpu-isa {}, or hosts with identical processors",
                             first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
   }
   if (other.onednn_version() != first.onednn_version()) {

@@ -25,7 +25,7 @@ Status check_at_most(std::string_view what, std::uint64_t had, std::uint64_t mos
   if (had <= most) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: the limit is {}, but the message gives {}", what, most, had));
+  return fail(ErrorCode::kUsage, fmt::format("{}: the limit is {}, but the message contains {}", what, most, had));
 }
 
 Status check_below(std::string_view what, std::uint64_t had, std::uint64_t end) {
@@ -55,7 +55,7 @@ Status check_progress(const proto::ReplicaProgress& progress) {
   POPRUN_TRY(check_at_most("bytes of an activity", progress.activity().size(), kActivityBytesMax));
   POPRUN_TRY(check_seconds("an activity", progress.activity_seconds()));
   POPRUN_TRY(check_seconds("the wait for data", progress.data_wait_seconds()));
-  POPRUN_TRY(check_seconds("the last news of data", progress.data_news_seconds()));
+  POPRUN_TRY(check_seconds("the last progress of the data", progress.data_news_seconds()));
   return check_seconds("the operators", progress.times().compute_seconds());
 }
 

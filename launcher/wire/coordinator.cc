@@ -271,7 +271,7 @@ class Service final : public Coordinator, public ServiceBase {
         failure.set_instance(instance_);
         failure.set_replica(instance_ * service_.setup_.job.replicas_per_instance);
         failure.set_exit_code(static_cast<std::uint32_t>(exit_code_of(ErrorCode::kBug)));
-        failure.set_message(fmt::format("the launcher refused its heartbeat: {}", error.message));
+        failure.set_message(fmt::format("the launcher refused this instance's heartbeat: {}", error.message));
         service_.events_.on_failure(failure);
       }
       Finish(out_of_bounds(tl::unexpected<Error>{error}));

@@ -48,7 +48,7 @@ const char* remedy(const DatasetQuery::Question& question) {
   // A client that TLS rejects is not told the reason.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
                              "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
-                           : "check that poprun-emu-hostio is running there, and listens on loopback only: a server "
+                           : "check that poprun-emu-hostio is running there and listens on loopback only; a server "
                              "that other hosts can reach cannot be addressed as localhost";
 }
 
@@ -73,7 +73,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED && loading) {
     return {ErrorCode::kUnreachable,
             fmt::format("the data server at {} is reading '{}', but has made no progress beyond {} % for {} s; check "
-                        "the disk that it reads from, or raise --hostio-timeout",
+                        "the disk that the server reads from, or raise --hostio-timeout",
                         question.address, question.source, loading->percent(), question.timeout_seconds),
             {.address = question.address}};
   }

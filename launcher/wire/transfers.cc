@@ -128,7 +128,7 @@ grpc::Status status_of(CheckpointWriter::Outcome outcome) {
     case CheckpointWriter::Outcome::kFailed:
       return {grpc::StatusCode::UNAVAILABLE, "the checkpoint cannot be written"};
     case CheckpointWriter::Outcome::kRefused:
-      return {grpc::StatusCode::FAILED_PRECONDITION, "the checkpoint folder belongs to another job"};
+      return {grpc::StatusCode::FAILED_PRECONDITION, "the checkpoint folder belongs to a different job"};
     case CheckpointWriter::Outcome::kSuperseded:
       break;
   }

@@ -148,7 +148,7 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
   }
   if (config.bytes_per_tile() % 8 != 0) {
     return fail(ErrorCode::kUsage,
-                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, as a tile loads 8 bytes at once",
+                fmt::format("device.bytes-per-tile = {}: use a multiple of 8, because a tile loads 8 bytes at a time",
                             config.bytes_per_tile()));
   }
   if (config.tiles() > 0) {

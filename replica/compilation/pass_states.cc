@@ -194,7 +194,7 @@ Status run_alone(std::string_view pass, std::string_view states, const ReadModel
   POPRUN_ASSIGN(const proto::CompileQuestion question, parse_options(sections));
   POPRUN_ASSIGN(const CompileOptions options, options_of(question, read));
   if (!found->applies(options)) {
-    return fail(ErrorCode::kUsage, fmt::format("--pass {}: the options do not ask for this pass", pass));
+    return fail(ErrorCode::kUsage, fmt::format("--pass {}: the options do not enable this pass", pass));
   }
   POPRUN_ASSIGN(Job job, parse_job_before(sections, *found, options));
   const int last_of_arithmetic = number_of(kLastOfArithmetic);

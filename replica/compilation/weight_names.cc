@@ -192,9 +192,9 @@ class Matcher {
       return other.first != best->first && fitting(other) == fitting(*best) && share_a_name(other.second, best->second);
     });
     if (rival != all.end()) {
-      note("ambiguous-prefix", fmt::format("prefixes '{}' and '{}' fit the names in the file equally well, so neither "
-                                           "is used",
-                                           best->first.prefix, rival->first.prefix));
+      note("ambiguous-prefix",
+           fmt::format("prefixes '{}' and '{}' match the names in the file equally well, so neither is used",
+                       best->first.prefix, rival->first.prefix));
       return false;
     }
     const auto& [rule, matched] = *best;
@@ -222,7 +222,7 @@ class Matcher {
         continue;
       }
       const std::string source = twin != unused_.end() ? twin->second : result_.sources.at(taken->first);
-      note("tied", fmt::format("'{}' is tied to '{}' and takes its values", weight, source),
+      note("tied", fmt::format("'{}' is tied to '{}' and gets its values", weight, source),
            {{"weight", weight}, {"source", source}});
       if (twin != unused_.end()) {
         take(weight, twin->first);
@@ -258,7 +258,7 @@ class Matcher {
   }
 
   [[nodiscard]] std::string size_remedy(const MatchOptions& options) const {
-    return options.may_lack ? "; most weights differ in size: does the file belong to another model?"
+    return options.may_lack ? "; most weights differ in size: does the file belong to a different model?"
                             : "; if the weight belongs to a new head, model.initial-weights-partial = true keeps "
                               "its initialisation";
   }

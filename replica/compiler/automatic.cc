@@ -170,7 +170,7 @@ void note_choices(const CompileOptions& asked, Compiled& best) {
       const std::string value = word_of(is_off ? Storage::kOffChip : Storage::kOnChip);
       add_note({"memory.auto",
                 fmt::format("{} = auto means {}{}", key, value,
-                            is_off ? ": the job does not fit with less off the chip" : ""),
+                            is_off ? ": the job does not fit with fewer tensors off-chip" : ""),
                 {{"option", std::string{key}}, {"value", value}}},
                best.program);
     }

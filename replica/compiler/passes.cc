@@ -104,13 +104,13 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   }
   POPRUN_ASSIGN(const std::vector<TensorType> types, op->shape(signature));
   if (types.size() != operation.outputs.size()) {
-    return fail(ErrorCode::kBug,
-                fmt::format("its shape rule gives {} tensors for {} outputs", types.size(), operation.outputs.size()));
+    return fail(ErrorCode::kBug, fmt::format("the shape rule returns {} tensors for {} outputs", types.size(),
+                                             operation.outputs.size()));
   }
   for (std::size_t k = 0; k < types.size(); ++k) {
     const Tensor& output = graph.tensor(operation.outputs[k]);
     if (widened(output.type) != types[k]) {
-      return fail(ErrorCode::kBug, fmt::format("'{}' is {}, but the operation gives {}", output.name,
+      return fail(ErrorCode::kBug, fmt::format("'{}' is {}, but the operation produces {}", output.name,
                                                to_text(output.type), to_text(types[k])));
     }
   }

@@ -128,8 +128,8 @@ std::string ValueJudge::text_of(const StrayIndex& stray, const proto::Execute& s
     return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(), to_text(types_.at(id)));
   };
   return fmt::format(
-      "index {} in element {} of {} is out of range for {} '{}', which takes indices {} to {} of {}, in "
-      "step {} on replica {}",
+      "index {} in element {} of {} is out of range for {} '{}', which accepts indices {} to {} of {}, in step {} on "
+      "replica {}",
       stray.index, stray.element, name(1), step.operation(), program_.tensors(static_cast<int>(step.outputs(0))).name(),
       -stray.size, stray.size - 1, name(0), moment_.step + 1, moment_.replica);
 }

@@ -146,7 +146,7 @@ void CoordinatorClient::begin_parts(ReplicaId replica, std::uint64_t parts) {
 
 bool CoordinatorClient::begin_part(ReplicaId replica) {
   if (gate_->holds()) {
-    board_->write(replica, "waiting for the launcher to say where the job stops");
+    board_->write(replica, "waiting for the launcher to announce where the job stops");
   }
   return gate_->begin_part(index_of(replica) - environment_.first_replica);
 }
@@ -221,7 +221,7 @@ Result<OnnxFile> CoordinatorClient::receive_model() {
   };
   POPRUN_TRY(read_pieces(*stream, context, kWhat, append));
   if (!complete) {
-    return tl::unexpected<Error>{stopped_sending(kWhat, "its end is missing")};
+    return tl::unexpected<Error>{stopped_sending(kWhat, "the end is missing")};
   }
   return file;
 }

@@ -205,15 +205,16 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
     if (!fits) {
       return fail(
           ErrorCode::kData,
-          fmt::format("the checkpoint belongs to another job: it has '{}' {} [{}] where this job has '{}' {} [{}]",
-                      chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "), variable.name(), variable.type(),
-                      fmt::join(variable.shape(), ", ")));
+          fmt::format(
+              "the checkpoint belongs to a different job: it contains '{}' {} [{}], but this job has '{}' {} [{}]",
+              chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "), variable.name(), variable.type(),
+              fmt::join(variable.shape(), ", ")));
     }
     std::memcpy(into.data(), chunk.data().data(), chunk.data().size());
     into = into.subspan(chunk.data().size());
   } while (!chunk.last());
   if (!into.empty()) {
-    return fail(ErrorCode::kData, fmt::format("the checkpoint has {} B of '{}', not {} B",
+    return fail(ErrorCode::kData, fmt::format("the checkpoint contains {} B of '{}', but {} B are needed",
                                               variable.bytes() - into.size(), variable.name(), variable.bytes()));
   }
   return {};

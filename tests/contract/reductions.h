@@ -235,7 +235,7 @@ inline void mean_of_integers_is_refused_without_harm(Communicator& world) {
 
   ASSERT_FALSE(reduced);
   EXPECT_EQ(reduced.error().code, ErrorCode::kBug);
-  EXPECT_THAT(reduced.error().message, testing::HasSubstr("integers have no mean"));
+  EXPECT_THAT(reduced.error().message, testing::HasSubstr("integers cannot be averaged"));
   EXPECT_FALSE(scattered);
   EXPECT_FALSE(begun);
   EXPECT_TRUE(world.begin_all_reduce(Reduction::kSum, std::span(&buffer, 1)));

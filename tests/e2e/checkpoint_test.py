@@ -258,7 +258,7 @@ learning-rate = 0.01
         data.write_text(data.read_text().replace("nine", "ten!"))
         self.assert_first_line(again(code=65), "differ from those of the checkpoint")
         missing = self.run_in(self.folder / "other", "--resume", self.folder / "nowhere", code=64, config=config)
-        self.assert_first_line(missing, "no checkpoint there; give a folder step-N")
+        self.assert_first_line(missing, "no checkpoint there; name a folder step-N")
         anew = self.run_in(self.folder / "out", code=64, config=config)
         self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
 
@@ -298,7 +298,7 @@ class Taken(CheckpointTest):
         self.assertLessEqual(len(checkpoints(job)), 3)
         other = self.run_in(self.folder / "other", "--checkpoint-dir", job.output_dir / "checkpoints", "--overwrite",
                             "--checkpoint-every", 5, code=64, config=MOMENTUM)
-        self.assert_first_line(other, "another job is writing to it")
+        self.assert_first_line(other, "another job is writing to this folder")
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143, job.stderr)
         self.assertIn(f"the last after step {job.profile()['outcome']['steps']:,}: ", job.stdout)
@@ -419,7 +419,7 @@ class Restarted(CheckpointTest):
         self.kill_a_replica(job)
         job.process.send_signal(signal.SIGSTOP)
         other = self.run_in(job.output_dir, "--overwrite", code=64, config=MOMENTUM)
-        self.assert_first_line(other, "another job is writing to it")
+        self.assert_first_line(other, "another job is writing to this folder")
         job.process.send_signal(signal.SIGCONT)
         self.assertEqual(job.wait(), 0, job.stderr)
 

@@ -231,7 +231,7 @@ class Data(ServerTest):
         self.draw("d.npz", seed=2)
         self.address(self.server("--root", self.place, port=address.split(":")[1]))
         self.assertEqual(job.wait(60), 65, job.stderr)
-        self.assert_first_line(job, "d.npz", "its files changed after the job began")
+        self.assert_first_line(job, "d.npz", "the files changed after the job began")
 
     def test_a_server_that_loads_counts_as_alive(self):
         config = CONFIG.format(source="synthetic:tokens,vocabulary=50,items=1000000").replace(

@@ -42,7 +42,7 @@ class Drained(JobTest):
         self.assertEqual(in_a_step.weights_hash(), whole)
 
         in_an_evaluation = self.stop_after_a_step("--training.evaluate", "true", "--num-instances", 1)
-        self.assertIn("SIGTERM: the training is done; saving its weights, without waiting for an evaluation",
+        self.assertIn("SIGTERM: training is done; saving the weights without waiting for the evaluation",
                       in_an_evaluation.stderr)
         self.assertEqual(in_an_evaluation.weights_hash(), whole)
 
@@ -98,7 +98,7 @@ class SentToAllProcesses(JobTest):
         job.wait_for_step(3)
         job.signal_all(signal.SIGTERM)
         self.assertEqual(job.wait(20), 143, job.stderr)
-        self.assertNotIn("did not end", job.stderr)
+        self.assertNotIn("did not return", job.stderr)
         self.assert_saved(job)
 
 

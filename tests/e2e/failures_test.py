@@ -47,7 +47,7 @@ class Replica(JobTest):
         job = self.start("-n", 2, "--collective-timeout", 3,
                          environment={"OMPI_MCA_orte_in_parallel_debugger": "1"})
         self.assertEqual(job.wait(20), 75, job.stderr)
-        self.assert_first_line(job, "replica ", " at step 0 (starting): MPI_Init did not end within 3 s")
+        self.assert_first_line(job, "replica ", " at step 0 (starting): MPI_Init did not return within 3 s")
         self.assert_gone(job)
 
     def test_that_does_not_come_to_an_exchange_is_named_with_what_it_did(self):
@@ -450,7 +450,7 @@ class Signals(JobTest):
             job.process.send_signal(signal.SIGINT)
             time.sleep(0.2)
         self.assertEqual(job.wait(20), 130, job.stderr)
-        self.assertNotIn("ending it without its weights", job.stderr)
+        self.assertNotIn("ending it without saving the weights", job.stderr)
         self.assert_gone(job)
         self.assertEqual(list(folders.iterdir()), [])
 

@@ -42,7 +42,7 @@ class FullDisk(JobTest):
         self.fill()
         job.wait_until(lambda: "note: " in job.stderr, "note", 60)
         self.assertRegex(job.stderr, "note: .*/(metrics.csv|replica-0.*) cannot be written: No space left on device; "
-                                     "the job continues, and unwritten results wait in memory\n")
+                                     "the job continues, and unwritten results are held in memory\n")
 
     def files(self, job):
         """Returns the files except the last checkpoint, which is also attempted (checkpoint_test.py)."""
@@ -71,7 +71,7 @@ class FullDisk(JobTest):
         job = self.start_on_disk()
         self.train_on_a_full_disk(job)
         job.process.send_signal(signal.SIGTERM)
-        told = "the job tries again for 600 s, then ends without it"
+        told = "the job retries for 600 s, then ends without these results"
         job.wait_until(lambda: told in job.stderr, "message", 60)
         self.assertRegex(job.stderr, "weights.safetensors cannot be written: No space left on device; it needs 1.6 MiB, "
                                      "but only 0 B is free; make room: " + told)
@@ -98,7 +98,7 @@ class FullDisk(JobTest):
         self.train_on_a_full_disk(job)
         self.assertEqual(job.wait(60), 75, job.stderr)
         self.assertRegex(job.stderr, "weights.safetensors cannot be written: .*before --timeout expired; the job "
-                                     "ends without it\n")
+                                     "ends without these results\n")
         self.assertEqual(self.files(job), ["logs", "metrics.csv"])
         self.assert_gone(job)
 

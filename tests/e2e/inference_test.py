@@ -124,7 +124,7 @@ class Outputs(JobTest):
         config = config.replace(f"idx:{self.folder}", f"npy:{self.folder}/images.npy")
         job = self.run_job("-n", 2, "--model.classes", CLASSES, config=config)
         self.assertEqual(self.outputs(job), labelled)
-        self.assertIn("the data has no test part, so inference runs on all its items", job.stderr)
+        self.assertIn("the data has no test part, so inference runs on all items", job.stderr)
         self.assertRegex(job.stderr, "poprun-emu: [0-9]+ of 23 items")
         self.assertNotIn("test accuracy", job.stdout)
         self.assertEqual(job.metrics(), [])

@@ -170,7 +170,7 @@ class Signals(LauncherTest):
     def test_after_the_last_step_lose_nothing_and_are_no_failure(self):
         job = self.fake("-n", 2, mode="evaluates", instance=0)
         self.assertEqual(self.stop(job, signal.SIGINT), 0, job.stderr)
-        self.assertIn("SIGINT: the training is done; saving its weights", job.stderr)
+        self.assertIn("SIGINT: training is done; saving the weights", job.stderr)
         self.assertIn("steps          3\n", job.stdout)
         self.assertTrue((job.output_dir / "profile.json").exists())
 

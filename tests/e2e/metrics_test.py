@@ -169,7 +169,7 @@ class Metrics(JobTest):
             port = taken.getsockname()[1]
             job = self.run_job("-n", 2, "--metrics-port", port, code=69)
         self.assertEqual(job.stderr, f"poprun-emu: cannot serve metrics: port {port} on 127.0.0.1 is in use; choose "
-                                     "another port with --metrics-port\n")
+                                     "a different port with --metrics-port\n")
         self.assertFalse(job.output_dir.exists())
 
     def test_need_an_address_of_this_machine(self):

@@ -134,7 +134,7 @@ class Memory(PlansTest):
                 self.assertEqual("memory.outlining = auto means on:" in auto, outlined)
                 self.assertEqual(self.figures(auto), self.figures(on_chip))
         auto = self.plan(*self.SMALL, 206_000, "--memory.weights", "auto", config=config)
-        self.assertIn("memory.weights = auto means off-chip: the job does not fit with less", auto)
+        self.assertIn("memory.weights = auto means off-chip: the job does not fit with fewer", auto)
 
     def test_of_a_model_that_lacks_far_more_than_its_code_is_outlined(self):
         config = BERT.format(layers=8)

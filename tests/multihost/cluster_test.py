@@ -182,7 +182,7 @@ class SentToAllProcesses(ClusterTest):
         stored = max(int(path.name[5:]) for path in job.output_dir.glob("checkpoints/step-*"))
         self.assertEqual(stored, int(job.profile()["outcome"]["steps"]))
         self.assertTrue(job.weights_hash())
-        self.assertNotRegex(job.stderr, "killed by|the data server|died|did not end")
+        self.assertNotRegex(job.stderr, "killed by|the data server|died|did not return")
         self.assert_gone(job)
 
 

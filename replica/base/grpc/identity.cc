@@ -257,8 +257,8 @@ Status check_hard_to_guess(std::string_view token, std::string_view origin) {
   if (token.size() >= kTokenCharactersMin) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: a token that guards services for other hosts needs at least {} "
-                                             "characters, but it has {}; make a token with `openssl rand -hex 16`",
+  return fail(ErrorCode::kUsage, fmt::format("{}: a token that protects services for other hosts needs at least {} "
+                                             "characters, but this token has {}; make one with `openssl rand -hex 16`",
                                              origin, kTokenCharactersMin, token.size()));
 }
 

@@ -378,7 +378,7 @@ struct Event {
 
 Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment) {
   if (plan.offsets.size() != claims.size()) {
-    return plan_bug("there is not exactly one offset per claim");
+    return plan_bug("the number of offsets differs from the number of claims");
   }
   std::vector<Event> events;
   std::vector<std::size_t> owners;
@@ -391,7 +391,7 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     }
     owners.push_back(claims[i].block ? first_of_block.try_emplace(*claims[i].block, i).first->second : i);
     if (plan.offsets[i] - claims[i].in_block != plan.offsets[owners[i]] - claims[owners[i]].in_block) {
-      return plan_bug(fmt::format("claims {} and {} do not keep their distance", owners[i], i));
+      return plan_bug(fmt::format("claims {} and {} of one block have the wrong distance", owners[i], i));
     }
     peak = std::max(peak, offset + claims[i].size.count());
     for (const Span& span : claims[i].spans) {
@@ -413,7 +413,7 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     most = std::max(most, live.bytes());
   }
   if (peak != plan.peak.count() || most != plan.lower_bound.count()) {
-    return plan_bug(fmt::format("the peak is {} B and the bound {} B, but the plan says {} B and {} B", peak, most,
+    return plan_bug(fmt::format("the peak is {} B and the bound is {} B, but the plan states {} B and {} B", peak, most,
                                 plan.peak.count(), plan.lower_bound.count()));
   }
   return {};

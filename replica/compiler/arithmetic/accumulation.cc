@@ -170,7 +170,7 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
     return pass_bug(kName, graph, sum, "is stored in the wrong precision");
   }
   if (!is_directly_after(region, adds[0].first, gradient)) {
-    return pass_bug(kName, graph, sum, "does not accumulate its gradient as soon as the gradient is made");
+    return pass_bug(kName, graph, sum, "does not accumulate its gradient as soon as the gradient is computed");
   }
   return {};
 }

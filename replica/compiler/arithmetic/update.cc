@@ -48,8 +48,8 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   }
   for (const auto& [name, value] : options.hyper_parameters) {
     if (optimizer.find(name) == nullptr) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("training.{} = {}: optimiser {} has no such parameter", name, value, optimizer.name()));
+      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: optimiser {} has no parameter of this name", name,
+                                                 value, optimizer.name()));
     }
   }
   return attributes;

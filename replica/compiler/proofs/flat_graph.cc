@@ -238,9 +238,10 @@ class Flattening {
   }
 
   [[nodiscard]] Status lacks_salt(const FlatOperation& flat, std::size_t given, std::size_t needed) const {
-    return fail(ErrorCode::kBug, fmt::format("equivalence: {} '{}' of {} needs {} salts from its call, which gives {}",
-                                             flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
-                                             flat_.functions[flat.function].name, needed, given));
+    return fail(ErrorCode::kBug,
+                fmt::format("equivalence: {} '{}' of {} needs {} salts from its call, but the call passes {}",
+                            flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
+                            flat_.functions[flat.function].name, needed, given));
   }
 
   void add_parts(const Operation& operation, FlatOperation& flat) {

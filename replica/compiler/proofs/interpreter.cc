@@ -178,7 +178,7 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
       return "reads shards of several replica groups";
     }
     if (is_cut && !fits(inputs[i])) {
-      return fmt::format("reads '{}', a shard of another shape", graph_.name(inputs[i]));
+      return fmt::format("reads '{}', a shard of a different shape", graph_.name(inputs[i]));
     }
   }
   const auto outputs = graph_.outputs(operation);

@@ -235,7 +235,7 @@ class Occupancy {
     }
     return loss.taker == id
                ? fmt::format("which {} has released", describe(*loss.step))
-               : fmt::format("whose bytes '{}' took in {}", tensor(loss.taker).name(), describe(*loss.step));
+               : fmt::format("whose bytes '{}' reused in {}", tensor(loss.taker).name(), describe(*loss.step));
   }
 
   const Program& program_;

@@ -117,15 +117,15 @@ Status StaticCheck::step(const NamedStep& named) {
             fmt::format("'{}' is on IPU {}, but the replica has {} IPUs", tensor.name(), ipu, program_.memory_size()));
       }
       if (is_remote(tensor) && !step.has_copy() && !step.has_stash() && !step.has_restore()) {
-        return memory_bug(fmt::format("{} names '{}', which is in Streaming Memory", describe(step), tensor.name()));
+        return memory_bug(fmt::format("{} uses '{}', which is in Streaming Memory", describe(step), tensor.name()));
       }
       if (!lives_at(tensor, step.number())) {
-        return memory_bug(fmt::format("{} names '{}' outside its planned live range", describe(step), tensor.name()));
+        return memory_bug(fmt::format("{} uses '{}' outside its planned live range", describe(step), tensor.name()));
       }
       first = first.value_or(id);
       const proto::Tensor& other = program_.tensors(static_cast<int>(*first));
       if (on_one_ipu && ipu != other.placement().ipu()) {
-        return memory_bug(fmt::format("{} names '{}' on IPU {} and '{}' on IPU {}", describe(step), other.name(),
+        return memory_bug(fmt::format("{} uses '{}' on IPU {} and '{}' on IPU {}", describe(step), other.name(),
                                       other.placement().ipu(), tensor.name(), ipu));
       }
       std::uint64_t& highest = highest_[memory_of(program_, tensor)];

@@ -104,7 +104,8 @@ Status run(const CompileOptions& options, Job& job) {
     return {};
   }
   if (job.ipu_of_stage.size() > 1) {
-    job.notes.push_back(no_effect("several pipeline stages: each IPU exchanges its gradients once it has all of them"));
+    job.notes.push_back(
+        no_effect("several pipeline stages: each IPU exchanges its gradients only when it has all of them"));
     return {};
   }
   exchange_in_background(job.graph, job.training->micro_batch, job.training->update, options.gradient_bucket);

@@ -142,7 +142,7 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
   }
   if (classes > 0 && !shape.empty() && shape.back() < classes) {
     return fail(ErrorCode::kUsage,
-                fmt::format("the model gives {} classes, but the dataset has {}", shape.back(), classes));
+                fmt::format("the model outputs {} classes, but the dataset has {}", shape.back(), classes));
   }
   const auto y = builder.add("softmax_cross_entropy", {logits, labels}, {}, {name, name + ".correct", name + ".count"});
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
@@ -205,7 +205,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
     targets = classes_as_targets(builder, name, y, labels, N, D);
   } else {
     return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {}: the model gives {}, but the labels are {}",
+                fmt::format("model.loss = {}: the model outputs {}, but the labels are {}",
                             word_of(Loss::kMeanSquaredError), to_text(builder.type(output)), to_text(given)));
   }
   using layers::Reduction;
@@ -241,7 +241,7 @@ Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::
 Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, const ModelInputs& given) const {
   const auto stream = stream_for(input, given, model_.inputs().size() == 1);
   if (!stream) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset gives {}", input.name,
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset provides {}", input.name,
                                                fmt::join(given.names, ", ")));
   }
   POPRUN_TRY(check_batch_axis(input, model_.proto().graph().output(0)));
@@ -253,12 +253,12 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, c
     type.shape.erase(type.shape.begin() + 1);
   }
   if (input.has_shape && !fits(input.dims, type.shape)) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' {}, but the dataset gives {}", input.name,
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' {}, but the dataset provides {}", input.name,
                                                shape_text(input.dims), shape_text(type.shape)));
   }
   const bool image = type.data == DataType::kU8 && type.shape.size() == 4;
   if (is_real(input.element) != (image || type.data == DataType::kF32)) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' as {}, but the dataset gives {}", input.name,
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' as {}, but the dataset provides {}", input.name,
                                                element_name(input.element), to_text(type)));
   }
   return image      ? builder.add_one("normalize", {*stream}, {{"mean", given.mean}, {"deviation", given.deviation}},
@@ -342,12 +342,13 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   const Shape& labelled = builder.type(labels).shape;
   if (loss_ == Loss::kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
     const bool second = classes_come_second(logits, labelled);
-    Note note{"onnx.classes-axis",
-              fmt::format("the classes of the output [{}] may be axis 1 or the last axis, judging by labels [{}]; "
-                          "assumed: {}",
-                          fmt::join(logits, ","), fmt::join(labelled, ","),
-                          second ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens"),
-              {{"axis", second ? 1 : std::ssize(logits) - 1}}};
+    Note note{
+        "onnx.classes-axis",
+        fmt::format(
+            "the classes of the output [{}] can be axis 1 or the last axis, judging by the labels [{}]; assumed: {}",
+            fmt::join(logits, ","), fmt::join(labelled, ","),
+            second ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens"),
+        {{"axis", second ? 1 : std::ssize(logits) - 1}}};
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(std::move(note));
     }

@@ -204,7 +204,7 @@ std::string Surprises::note(const std::string& frozen) const {
   }
   std::vector<std::string> parts;
   if (in_nodes) {
-    parts.emplace_back("trained: tensors in Constant nodes, since no initialiser holds weights");
+    parts.emplace_back("trained: the tensors in Constant nodes, because no initialiser contains weights");
   }
   if (!trained.empty()) {
     parts.push_back(fmt::format("trained, as single numbers that may be weights: {}", listed(std::move(trained))));

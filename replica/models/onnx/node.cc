@@ -45,9 +45,9 @@ std::shared_ptr<const Constant> within_half(const std::shared_ptr<const Constant
 Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
   const auto n = static_cast<std::int64_t>(rank);
   if (axis < -n || axis >= n) {
-    return fail(ErrorCode::kData,
-                fmt::format("axis {} is out of range for a tensor of rank {}, which takes axes {} to {}", axis, rank,
-                            -n, n - 1));
+    return fail(
+        ErrorCode::kData,
+        fmt::format("axis {} is out of range for a tensor of rank {}, which has axes {} to {}", axis, rank, -n, n - 1));
   }
   return static_cast<std::size_t>(axis < 0 ? axis + n : axis);
 }

@@ -146,7 +146,7 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
     return homes_.on(tensor, ipu_of(part));
   }
   if (made->second > part) {
-    return fail(ErrorCode::kBug, fmt::format("stage {} reads '{}', which stage {} makes later", stage_of(part),
+    return fail(ErrorCode::kBug, fmt::format("stage {} reads '{}', which stage {} computes later", stage_of(part),
                                              graph_.tensor(tensor).name, stage_of(made->second)));
   }
   if (part < stages() || made->second >= stages()) {

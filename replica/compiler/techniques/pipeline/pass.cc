@@ -39,7 +39,7 @@ Status run(const CompileOptions& options, Job& job) {
   if (!job.training && schedule == Schedule::kInterleaved && stages > 1) {
     job.notes.push_back({"option.no-effect",
                          "in inference, pipeline.schedule = interleaved is the same as grouped: there are no backward "
-                         "parts with which forward parts could alternate",
+                         "passes with which forward passes could alternate",
                          {{"option", "pipeline.schedule"}}});
   }
   return make_pipeline(job, schedule);

@@ -87,11 +87,10 @@ tl::unexpected<Error> no_match(const Graph& graph, const MicroBatch& micro_batch
                       [&](TensorId id, const Operation& /*maker*/) { names.push_back(graph.tensor(id).name); });
   const std::string close = nearest(text, names);
   names.resize(std::min(names.size(), kExamples));
-  return fail(ErrorCode::kUsage, fmt::format("{} = {}: no activation of the model that can be recomputed has a "
-                                             "matching name; {}",
-                                             key, text,
-                                             close.empty() ? fmt::format("available: {}, ...", fmt::join(names, ", "))
-                                                           : fmt::format("did you mean {}?", close)));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{} = {}: no recomputable activation of the model has a matching name; {}", key, text,
+                          close.empty() ? fmt::format("available: {}, ...", fmt::join(names, ", "))
+                                        : fmt::format("did you mean {}?", close)));
 }
 
 Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micro_batch, std::string_view key,

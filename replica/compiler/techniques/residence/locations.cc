@@ -394,7 +394,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     }
     if (location.off_chip && kept == Kept::kAccumulator && of_one_phase.contains(id)) {
       location.off_chip = false;
-      location.why = "memory.phases: only one phase makes and uses it";
+      location.why = "memory.phases: only one phase produces and uses the accumulator";
     }
     locations.push_back(std::move(location));
   }

@@ -49,23 +49,21 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
     if (moved > 0) {
       job.notes.push_back(
           {"locations.off-chip",
-           fmt::format("{} off the chip: {} in {}{}", name, mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
-                       counted(static_cast<std::uint64_t>(moved), "tensor"),
-                       stayed == 0
-                           ? ""
-                           : fmt::format("; {} on the chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))),
+           fmt::format(
+               "{} off-chip: {} in {}{}", name, mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
+               counted(static_cast<std::uint64_t>(moved), "tensor"),
+               stayed == 0 ? "" : fmt::format("; {} on-chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))),
            {{"kind", std::string{name}}, {"bytes", bytes}, {"tensors", moved}, {"on-chip", stayed}}});
     } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
       job.notes.push_back({"locations.on-chip",
-                           fmt::format("{}: {} kept on the chip because of memory.location or "
-                                       "memory.off-chip-min-elements",
+                           fmt::format("{}: {} kept on-chip because of memory.location or memory.off-chip-min-elements",
                                        name, counted(static_cast<std::uint64_t>(stayed), "tensor")),
                            {{"kind", std::string{name}}, {"on-chip", stayed}}});
     } else if (storages.at(k) == Storage::kOffChip) {
       const bool of_one_phase = stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1;
       job.notes.push_back({"option.no-effect",
-                           of_one_phase ? "accumulators stay on the chip: each lives for only one phase"
-                                        : fmt::format("the job has no {} that could be kept off the chip", name),
+                           of_one_phase ? "accumulators stay on-chip: each is live in only one phase"
+                                        : fmt::format("the job has no {} that could be kept off-chip", name),
                            {{"kind", std::string{name}}}});
     }
   }

@@ -166,11 +166,12 @@ Result<StageCut> cut_at(const ForwardPass& forward, const std::string& name) {
                                                name, blanks));
   }
   const std::string close = meant_by(forward, name);
-  return fail(ErrorCode::kUsage, fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no "
-                                             "tensor of that name; {}",
-                                             forward.model, name,
-                                             close.empty() ? fmt::format("layers: {}", abbreviated(names_of(layers)))
-                                                           : fmt::format("did you mean {}?", close)));
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("pipeline.split: {} has no layer '{}', and its forward pass produces no tensor of that name; {}",
+                  forward.model, name,
+                  close.empty() ? fmt::format("layers: {}", abbreviated(names_of(layers)))
+                                : fmt::format("did you mean {}?", close)));
 }
 
 /// Returns the name in the model of the first tensor that an operation writes; empty if it writes none.

@@ -111,7 +111,7 @@ Status check(Node& node, const Equation& equation) {
     }
   }
   if (std::ranges::any_of(equation.result, [&](char name) { return !sizes.contains(name); })) {
-    return node.wrong("the result has a name that no operand has");
+    return node.wrong("the result contains a letter that no operand contains");
   }
   return {};
 }

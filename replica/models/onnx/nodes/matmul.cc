@@ -12,7 +12,7 @@ Status matmul(Node& node) {
   const Shape x = node.type(a).shape;
   const Shape y = node.type(b).shape;
   if (x.empty() || y.empty()) {
-    return node.wrong("scalars have no matrix product");
+    return node.wrong("a matrix product of scalars is not defined");
   }
   // A vector on the left is a row, and one on the right is a column. The result lacks the added dimension.
   if (x.size() == 1) {

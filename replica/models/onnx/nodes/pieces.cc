@@ -91,7 +91,7 @@ Result<std::vector<std::int64_t>> split_sizes(Node& node, std::int64_t whole) {
   }
   const auto n = static_cast<std::int64_t>(node.outputs());
   if (whole % n != 0) {
-    return node.wrong(fmt::format("{} elements do not split into {} equal parts", whole, n));
+    return node.wrong(fmt::format("{} elements cannot be split into {} equal parts", whole, n));
   }
   return std::vector<std::int64_t>(node.outputs(), whole / n);
 }

@@ -25,7 +25,7 @@ Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scal
     // ONNX multiplies in float32, where 10 x 0.7 is 7; in double it would be less.
     const float size = std::floor(static_cast<float>(x[d]) * scales[d]);
     if (!(size >= 1) || size > static_cast<float>(kMostElements)) {
-      return node.wrong(fmt::format("scale {} gives a size out of range", scales[d]));
+      return node.wrong(fmt::format("scale {} produces a size that is out of range", scales[d]));
     }
     targets.push_back({static_cast<std::int64_t>(size), static_cast<double>(scales[d])});
   }

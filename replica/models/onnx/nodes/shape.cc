@@ -45,7 +45,7 @@ Result<Shape> reshape_target(Node& node, Shape target) {
   for (std::size_t d = 0; d < target.size(); ++d) {
     if (target[d] == 0 && !allow_zero) {
       if (d >= x.size()) {
-        return node.wrong("the shape has a 0 where the input has no dimension");
+        return node.wrong("the shape contains a 0 beyond the last dimension of the input");
       }
       target[d] = x[d];
     }
@@ -61,7 +61,8 @@ Result<Shape> reshape_target(Node& node, Shape target) {
   if (open != target.end()) {
     const auto elements = checked_elements(x);
     if (!elements || *elements % known != 0) {
-      return node.wrong(fmt::format("[{}] cannot take the shape [{}]", fmt::join(x, ","), fmt::join(target, ",")));
+      return node.wrong(
+          fmt::format("a tensor of shape [{}] cannot be reshaped to [{}]", fmt::join(x, ","), fmt::join(target, ",")));
     }
     *open = *elements / known;
     if (std::ranges::count(target, -1) != 0) {
@@ -145,7 +146,7 @@ Status transpose(Node& node) {
   std::ranges::sort(sorted);
   for (std::size_t d = 0; d < rank; ++d) {
     if (perm.size() != rank || sorted[d] != static_cast<std::int64_t>(d)) {
-      return node.wrong("perm must name each dimension once");
+      return node.wrong("perm must list each dimension once");
     }
   }
   if (node.folds()) {

@@ -102,8 +102,8 @@ TEST(Idx, CountsTheElementsOfATruncatedFile) {
 }
 
 TEST(Idx, RefusesBytesAfterTheLastElement) {
-  EXPECT_THAT(complaint(idx_bytes({2}, {1, 2, 3})), HasSubstr("more bytes after them"));
-  EXPECT_THAT(complaint(gzip(idx_bytes({2}, {1, 2, 3}))), HasSubstr("more bytes after them"));
+  EXPECT_THAT(complaint(idx_bytes({2}, {1, 2, 3})), HasSubstr("but more bytes follow them"));
+  EXPECT_THAT(complaint(gzip(idx_bytes({2}, {1, 2, 3}))), HasSubstr("but more bytes follow them"));
 }
 
 TEST(Idx, NoticesGzipThatEndsTooEarly) {

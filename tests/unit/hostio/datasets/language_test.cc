@@ -128,8 +128,9 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
               HasSubstr("sequence-length = 0 is not an integer from 1"));
   EXPECT_THAT(load_dataset("text:" + file(8000) + "?augment=flip").error().message,
               HasSubstr("needs images [C, H, W], but the dataset has tokens [128]"));
-  EXPECT_THAT(load_dataset("text:" + file(100)).error().message,
-              HasSubstr("100 tokens, of which the last 5 % (5) are for tests, do not fill a sequence of 128"));
+  EXPECT_THAT(
+      load_dataset("text:" + file(100)).error().message,
+      HasSubstr("100 tokens, of which the last 5 % (5) are the test part, do not fill a sequence of 128 tokens"));
   EXPECT_EQ(load_dataset("text:/nowhere").error().code, ErrorCode::kData);
 }
 
@@ -217,7 +218,8 @@ TEST(Synthetic, MakesImagesThatTellTheirLabel) {
 
 TEST(Synthetic, SaysWhatItNeeds) {
   EXPECT_THAT(load_dataset("synthetic:noise=3").error().message, HasSubstr("images=CxHxW or tokens must follow"));
-  EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message, HasSubstr("is not CxHxW"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message,
+              HasSubstr("images = 1x28 must have the form CxHxW"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message,
               HasSubstr("colour is not a parameter of this source"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3,classes=4,classes=5").error().message,

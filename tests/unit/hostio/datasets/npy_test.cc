@@ -436,7 +436,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members = keras();
   members[1].second = npy_bytes("<i8", "(3,)", integers({3, 0, 1}, 8));
   EXPECT_THAT(complaint(source(members)), HasSubstr("y_train int64 [3] must have as many rows as x_train"));
-  EXPECT_THAT(complaint(source({})), HasSubstr("images, labels; found none"));
+  EXPECT_THAT(complaint(source({})), HasSubstr("images and labels; found none"));
   members = keras();
   members[1].second = npy_bytes("<i8", "(0,)", {});
   EXPECT_THAT(complaint(source(members)), HasSubstr("y_train int64 [0] is empty; it needs at least one row"));
@@ -457,7 +457,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, (1LL << 31) - 1, 1}, 8));
   EXPECT_THAT(complaint(source(members)),
               HasSubstr("y_train.npy: label 2,147,483,647 of item 2 would need 2,147,483,648 "
-                        "classes; the limit is 16,777,216"));
+                        "classes, but the limit is 16,777,216"));
   members = keras();
   members[3].second = npy_bytes("<f4", "(2,)", Bytes(8));
   EXPECT_THAT(complaint(source(members)),
@@ -465,7 +465,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
                     ::testing::Not(HasSubstr("shape"))));
   members = keras();
   members.emplace_back("images_train.npy", images(4, 0));
-  EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train both stand for"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train are both names for"));
 }
 
 TEST_F(Archive, NamesDamage) {

@@ -105,7 +105,7 @@ TEST(DatasetStore, GivesTheDataThatWasDescribedThoughItsFilesWereReplaced) {
   const auto gone = load(restarted, source, first);
   ASSERT_FALSE(gone);
   EXPECT_EQ(gone.error().code, ErrorCode::kData);
-  EXPECT_THAT(gone.error().message, HasSubstr("its files changed after the job began"));
+  EXPECT_THAT(gone.error().message, HasSubstr("the files changed after the job began"));
 }
 
 /// Returns whether the data is stored: removes its files first.
@@ -197,7 +197,7 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
   const auto described = describe(store, "npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
   ASSERT_FALSE(described);
   EXPECT_EQ(described.error().code, ErrorCode::kData);
-  EXPECT_THAT(described.error().message, HasSubstr("of its 200 arrays take 1,2"));
+  EXPECT_THAT(described.error().message, HasSubstr("of the 200 arrays take 1,2"));
 }
 
 TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
@@ -248,7 +248,7 @@ TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
   const auto third = describe(store, source_of(folder));
   ASSERT_FALSE(third);
   EXPECT_EQ(third.error().code, ErrorCode::kHostResources);
-  EXPECT_EQ(third.error().message, "1 requests for descriptions of datasets are already waiting");
+  EXPECT_EQ(third.error().message, "1 requests for dataset descriptions are already waiting");
   go_on.set_value();
   EXPECT_TRUE(answer.get());
 }

@@ -279,7 +279,7 @@ TEST_F(HostStreamTest, BringsTheDataThatWasDescribedOrNone) {
 
   fingerprint_ = old;
   restart();
-  EXPECT_THAT(message(), AllOf(HasSubstr("its files changed after the job began"), HasSubstr("start a new job")));
+  EXPECT_THAT(message(), AllOf(HasSubstr("the files changed after the job began"), HasSubstr("start a new job")));
   std::filesystem::remove(folder_.path() / "train-images-idx3-ubyte");
   EXPECT_THAT(message(), HasSubstr("is missing"));
 }
@@ -296,7 +296,7 @@ TEST_F(HostStreamTest, OtherDataAfterARestartEndsTheStream) {
     batch = stream->next();
   }
   EXPECT_EQ(batch.error().code, ErrorCode::kData);
-  EXPECT_THAT(batch.error().message, HasSubstr("its files changed"));
+  EXPECT_THAT(batch.error().message, HasSubstr("the files changed"));
 }
 
 TEST_F(HostStreamTest, NeedsAFingerprint) {

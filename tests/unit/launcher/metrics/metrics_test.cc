@@ -364,7 +364,7 @@ TEST_F(MetricsServerTest, SaysWhyItCannotListen) {
   ASSERT_FALSE(taken);
   EXPECT_EQ(exit_code_of(taken.error().code), 69);
   EXPECT_EQ(taken.error().message, "cannot serve metrics: port " + std::to_string(server_->port()) +
-                                       " on 127.0.0.1 is in use; choose another port with --metrics-port");
+                                       " on 127.0.0.1 is in use; choose a different port with --metrics-port");
   const auto elsewhere = MetricsServer::start(loop_, "192.0.2.1", 0, {});
   ASSERT_FALSE(elsewhere);
   EXPECT_EQ(elsewhere.error().code, ErrorCode::kUsage);

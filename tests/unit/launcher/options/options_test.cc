@@ -39,7 +39,7 @@ TEST(Options, TilesAreExactWhereAskedFor) {
   EXPECT_EQ(options->config.device().bytes_per_tile(), 1048576U);
   EXPECT_EQ(error_of({"--memory.tiles", "exact", "--training.gradient-bucket", "1"}),
             "memory.tiles = exact cannot be combined with training.gradient-bucket, whose exchanges overlap with other "
-            "steps; leave one of them out");
+            "steps; leave out one of them");
 }
 
 TEST(Options, SomeTilesCanBeForTransfersAlone) {
@@ -81,7 +81,7 @@ TEST(Options, EqualRunsShareCodeWhereAskedFor) {
   EXPECT_EQ(options->config.memory().outlining(), "on");
   EXPECT_EQ(error_of({"--memory.outlining", "on", "--report.dump-tensors", "conv1@1"}),
             "memory.outlining = on cannot be combined with report.dump-tensors, since layers that "
-            "share a function do not keep the names of their tensors; leave one of them out");
+            "share a function do not keep the names of their tensors; leave out one of them");
 }
 
 TEST(Options, SizesOfWhatIsNeitherOffTheChipNorShardedHaveNoEffect) {
@@ -166,7 +166,7 @@ TEST(Options, ResolvedConfigurationOfAnOnnxJobIsATrainCfgToo) {
 
 TEST(Options, OfSumsOfGradientsRefuseALearningRateThatGrowsWithTheBatch) {
   EXPECT_EQ(error_of({"--training.scale-learning-rate", "32", "--training.gradient-reduction", "sum"}),
-            "training.scale-learning-rate = 32 needs gradients that are means, but training.gradient-reduction is sum; "
+            "training.scale-learning-rate = 32 needs averaged gradients, but training.gradient-reduction is sum; "
             "remove one of these settings");
   EXPECT_THAT(error_of({"--training.scale-learning-rate", "32", "--training.gradient-accumulation-kind", "sum"}),
               HasSubstr("but training.gradient-accumulation-kind is sum"));
@@ -511,13 +511,13 @@ TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
 
 TEST(Options, AreCheckedAgainstEachOther) {
   EXPECT_EQ(error_of({"-n", "4", "--num-instances", "3"}),
-            "--num-replicas = 4 is not divisible by --num-instances = 3; every instance has the "
-            "same number of replicas; use 2 or 4 instances");
+            "--num-replicas = 4 is not divisible by --num-instances = 3, but every instance must have the same number "
+            "of replicas; use 2 or 4 instances");
   EXPECT_THAT(error_of({"-n", "4", "--num-instances", "8"}),
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
   EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("cannot be combined"));
   EXPECT_EQ(error_of({"-n", "4", "--only-output-from-instance", "4"}),
-            "--only-output-from-instance = 4: there is no such instance; instances are numbered 0 to 3");
+            "--only-output-from-instance = 4: there is no instance of this number; instances are numbered 0 to 3");
   EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),
               HasSubstr("at least twice --heartbeat-interval"));
 }
@@ -541,7 +541,7 @@ TEST(Options, NeedExactlyOneTrainCfg) {
   ASSERT_FALSE(none);
   ASSERT_FALSE(two);
   EXPECT_THAT(none.error().message, HasSubstr("no train.cfg was given; usage: poprun-emu [options] train.cfg"));
-  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg; it says what to run"));
+  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg; the file says what to run"));
   EXPECT_EQ(none.error().code, ErrorCode::kUsage);
 }
 

@@ -169,8 +169,8 @@ TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
   EXPECT_THAT(refusal(2, "phases = 2"), HasSubstr("set both to 2"));
   EXPECT_THAT(refusal(1, "phases = 2\nphase-ipus = 2"), HasSubstr("set both to 1"));
   EXPECT_EQ(refusal(1, "phases = 2", "layers-per-ipu = 1 2 1"),
-            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 gives 3 phases; remove it, or make the numbers of "
-            "phases equal");
+            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 defines 3 phases; remove this setting, or make the "
+            "numbers of phases equal");
   EXPECT_EQ(refusal(1, "phases = 2", "device-mapping = 0 0"),
             "pipeline.device-mapping = 0 0 and memory.phases = 2 cannot be combined: phase p is on "
             "IPU p % 1; give only one of them");

@@ -122,7 +122,7 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
 TEST(ProductOptions, AdviseAgainstTinyProportions) {
   const auto notes = [](const char* value) { return parse({"--memory.available-memory-proportion", value})->notes; };
   EXPECT_THAT(notes("0.049"), ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
-                                                            "Graphcore advises against less than 0.05 for "
+                                                            "Graphcore advises against values below 0.05 for "
                                                             "poplin::createWeights()")));
   EXPECT_THAT(notes("0.05"), ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
 }

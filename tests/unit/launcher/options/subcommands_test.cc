@@ -143,7 +143,7 @@ TEST(Check, SaysWhichKeysItOverrules) {
       ElementsAre(
           "check overrides pipeline.schedule = interleaved (runs every schedule), pipeline.recomputation = layer (runs "
           "every recomputation), report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory (only compiles "
-          "what does not fit), --overwrite (leaves results of jobs alone)"));
+          "what does not fit), --overwrite (leaves the results of jobs in place)"));
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 
@@ -270,7 +270,7 @@ TEST(Profile, ComparesTwoFilesInTheirOrder) {
             "--compare needs two profiles, source and target, but got a.pb; usage: "
             "poprun-emu profile --compare A/profile.pb B/profile.pb");
   EXPECT_THAT(error_of({"profile", "--compare", "a", "b", "--tile", "1"}),
-              StartsWith("--tile is for the profile of a job"));
+              StartsWith("--tile applies to the profile of a job"));
 }
 
 TEST(Profile, RefusesWhatIsNoTile) {

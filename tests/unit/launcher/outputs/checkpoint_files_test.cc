@@ -169,11 +169,11 @@ TEST_F(CheckpointFiles, OfAnotherJobThatCameMeanwhileStay) {
   store(*other, 50);
   store(late, 60);
   EXPECT_EQ(outcomes_.back(), Outcome::kRefused);
-  EXPECT_THAT(news_.back(), HasSubstr("another job is writing to it"));
+  EXPECT_THAT(news_.back(), HasSubstr("another job is writing to this folder"));
   other.reset();
   store(late, 60);
   EXPECT_EQ(outcomes_.back(), Outcome::kRefused);
-  EXPECT_THAT(news_.back(), HasSubstr("another job has stored checkpoints in it (step-50)"));
+  EXPECT_THAT(news_.back(), HasSubstr("this folder contains checkpoints of another job (step-50)"));
   EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(checkpoints() / "step-50"));
 }
 

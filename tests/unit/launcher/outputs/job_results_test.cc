@@ -255,7 +255,7 @@ TEST_F(JobResultsTest, KeepTheWholeTensorsOfAStepThatBrokeOff) {
   ASSERT_TRUE(dump(1, "b", /*last=*/false));
 
   EXPECT_THAT(results_.settle_dumps(/*ended_after=*/0),
-              ElementsAre("dump-step-1.safetensors has the 1 tensors that step 1 computed before it ended",
+              ElementsAre("dump-step-1.safetensors contains the 1 tensors that step 1 computed before the job ended",
                           "report.dump-tensors: the job ended after step 0, so there is no dump of step "
                           "3"));
 
@@ -324,7 +324,7 @@ TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
   const Status refused = dump(2, "w");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kBug);
-  EXPECT_EQ(refused.error().message, "a dump of step 2 arrived, which report.dump-tensors does not ask for");
+  EXPECT_EQ(refused.error().message, "a dump of step 2 arrived, which report.dump-tensors did not request");
 }
 
 /// A check of two runs in a folder that holds the results of an earlier job and check.

@@ -113,7 +113,7 @@ TEST_F(ResultFiles, FolderIsOneJobsAtATime) {
 
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(second.error().message, HasSubstr("another job is writing to it"));
+    EXPECT_THAT(second.error().message, HasSubstr("another job is writing to this folder"));
   }
   EXPECT_TRUE(OutputFolder::take(path("out"), /*overwrite=*/true));
 }

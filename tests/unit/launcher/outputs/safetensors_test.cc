@@ -72,9 +72,9 @@ TEST(Safetensors, EveryCutIsNoticed) {
 }
 
 TEST(Safetensors, SayWhichDamageTheyHave) {
-  EXPECT_EQ(error_of("abc"), "w: it is 3 B long, but a safetensors file has at least 8 B");
+  EXPECT_EQ(error_of("abc"), "w: the file has 3 B, but a safetensors file has at least 8 B");
   EXPECT_THAT(error_of(std::string(16, '\xFF')),
-              HasSubstr("its header should have 18446744073709551615 B, but 8 B follow"));
+              HasSubstr("the header should have 18446744073709551615 B, but only 8 B follow"));
   EXPECT_EQ(error_of(file_with("[]", "")), "w: its header is not a JSON object");
   EXPECT_EQ(error_of(file_with("{", "")), "w: its header is not a JSON object");
   EXPECT_EQ(error_of(file_with(R"({"a":1})", "")), "w: tensor 'a' is not described by a JSON object");
@@ -89,7 +89,7 @@ TEST(Safetensors, SayWhichDamageTheyHave) {
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "xxxx")),
             "w: tensor 'a' of F32 [2] needs 8 B, but its data_offsets span 4 B");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", "x")),
-            "w: tensor 'a' ends at byte 9 of the data, which has 1 B; is the file cut off?");
+            "w: tensor 'a' ends at byte 9 of the data, which has only 1 B; is the file truncated?");
 }
 
 TEST(Safetensors, AreToldFromOtherFilesOfWeights) {

@@ -23,8 +23,9 @@ TEST(HostList, ReadsNamesSlotsAndRanges) {
 }
 
 TEST(HostList, SaysWhatIsWrong) {
-  EXPECT_EQ(error_of("a,,b"),
-            "'' is not a host name; lists look like node0,node1:4 or node[0-2,4], with user@ in front if needed");
+  EXPECT_EQ(
+      error_of("a,,b"),
+      "'' is not a host name; write lists such as node0,node1:4 or node[0-2,4], with user@ before a host if needed");
   EXPECT_EQ(error_of("a,a:2"), "host a is listed twice; use a:N for N instances on it");
   EXPECT_EQ(error_of("a:0"), "a:0: the slots after the colon must be an integer from 1 to 65536");
   EXPECT_THAT(error_of("a[3-1]"), HasSubstr("[3-1] is not an ascending range"));

@@ -197,7 +197,7 @@ TEST_F(UnnamedHosts, AreThoseOfTheSlurmJobWithItsTasksAsSlots) {
   EXPECT_EQ(hosts({"-H", "n2.example.org:4"})->hosts, (std::vector<Host>{{"n2", 4}})) << "by the name that srun knows";
   EXPECT_EQ(hosts({"-H", "n3"}).error().message,
             "host n3 does not belong to Slurm job 7, whose hosts are n1, n2, gpu-07, gpu-08; use "
-            "those, or `unset SLURM_JOB_ID SLURM_JOBID` to reach others by ssh");
+            "those, or `unset SLURM_JOB_ID SLURM_JOBID` to reach other hosts by ssh");
 }
 
 TEST_F(UnnamedHosts, OfASlurmJobNeedSrunUnlessTheyAreThisMachine) {

@@ -518,8 +518,7 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   JobState lost = state;
   lost.leave(0, /*orderly=*/false);
   EXPECT_THAT(name_cause(lost, 2, kQuiet)->first_line,
-              ::testing::EndsWith("its heartbeat connection broke; replicas 1, 2 (hosts node1, "
-                                  "node2) had not joined"));
+              ::testing::EndsWith("the heartbeat connection broke; replicas 1, 2 (hosts node1, node2) had not joined"));
   state.mpirun_found({.rank_end = RankEnd{2, 9, 0}});
   EXPECT_EQ(name_cause(state, 2, kQuiet)->first_line,
             "replica 2 (instance 2, host node2) was killed by signal 9 (SIGKILL) before it joined "
@@ -599,8 +598,8 @@ TEST_F(PostMortem, BlamesVariablesThatChooseOpenMpisPartsBeforeTheFirstStepOnly)
   const Verdict verdict = unless_settings(state, died, named);
   EXPECT_EQ(verdict.exit_code, 69);
   EXPECT_EQ(verdict.first_line,
-            "Open MPI did not start; the environment selects components of it that may not work here, so "
-            "`unset OMPI_MCA_pml` and try again (replica 0 died)");
+            "Open MPI did not start; the environment selects components of Open MPI that may not work here; `unset "
+            "OMPI_MCA_pml` and try again (replica 0 died)");
   EXPECT_EQ(unless_settings(state, died, {}).exit_code, 75);
   beat(state, 0, 1, "conv1", 20);
   EXPECT_EQ(unless_settings(state, died, named).first_line, died.first_line);

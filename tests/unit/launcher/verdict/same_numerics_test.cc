@@ -28,16 +28,15 @@ const std::vector<std::string> kNew = {"sse41", "avx", "avx2", "avx512_core"};
 TEST(SameNumerics, RefusesDifferentInstructionSetsAndNamesACommonOne) {
   EXPECT_EQ(error_of(request("a", kNew), request("b", kNew)), "no error");
   EXPECT_EQ(error_of(request("a", kNew), request("b", kOld)),
-            "host a computes with avx512_core, but host b with avx2: results would depend on where a "
-            "replica runs; use --cpu-isa avx2, or hosts with identical processors");
+            "host a computes with avx512_core, but host b computes with avx2: results would depend on where a replica "
+            "runs; use --cpu-isa avx2, or hosts with identical processors");
   EXPECT_THAT(error_of(request("a", kNew), request("b", kVnni)), ::testing::HasSubstr("use --cpu-isa avx2, or"));
 }
 
 TEST(SameNumerics, RefusesAHostWithoutTheChosenInstructionSet) {
   EXPECT_EQ(error_of(request("a", kOld), request("a", kOld), "avx2"), "no error");
   EXPECT_EQ(error_of(request("a", kOld), request("a", kOld), "avx512_core"),
-            "host a computes with avx2, not with --cpu-isa avx512_core; use --cpu-isa avx2, or "
-            "another host");
+            "host a computes with avx2, not with --cpu-isa avx512_core; use --cpu-isa avx2, or a different host");
   EXPECT_EQ(error_of(request("a", kOld), request("a", kOld), "avx"),
             "host a computes with avx2, not with --cpu-isa avx; remove ONEDNN_MAX_CPU_ISA from its "
             "environment");

@@ -266,7 +266,7 @@ TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
   on_loop([this] { coordinator_->request_drain(); });
   ASSERT_TRUE(events_.saw("holds after part 2"));
   auto third = std::async(std::launch::async, [&] { return client.begin_part(self); });
-  EXPECT_TRUE(events_.saw("beat waiting for the launcher to say where the job stops"));
+  EXPECT_TRUE(events_.saw("beat waiting for the launcher to announce where the job stops"));
   on_loop([this] { coordinator_->stop_after(3); });
 
   EXPECT_TRUE(third.get());
@@ -455,7 +455,7 @@ TEST_F(CoordinatorTest, AnOnnxFileWithoutItsEndIsRefused) {
   CoordinatorClient client(environment(), [] {});
   const auto received = client.receive_model();
   ASSERT_FALSE(received);
-  EXPECT_EQ(received.error().message, "the launcher stopped sending the ONNX model: its end is missing");
+  EXPECT_EQ(received.error().message, "the launcher stopped sending the ONNX model: the end is missing");
 }
 
 TEST_F(CoordinatorTest, ReceivingStopsAtTheFirstRefusal) {
@@ -594,7 +594,7 @@ TEST_F(CoordinatorTest, TellsWhoseHeartbeatItRefusesAndWhy) {
   const std::vector<proto::Failure> failures = events_.failures();
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].replica(), 3U);
-  EXPECT_THAT(failures[0].message(), HasSubstr("the launcher refused its heartbeat: "));
+  EXPECT_THAT(failures[0].message(), HasSubstr("the launcher refused this instance's heartbeat: "));
 }
 
 TEST(Bounds, OfABeatAreThoseOfItsInstance) {
@@ -637,11 +637,11 @@ TEST(Bounds, OfAPartOfACheckpointAre65536VariablesAndSlices) {
   EXPECT_TRUE(check_bounds(part, job));
   part.add_slices();
   EXPECT_THAT(check_bounds(part, job).error().message,
-              HasSubstr("slices of a part of a checkpoint: the limit is 65536, but the message gives 65537"));
+              HasSubstr("slices of a part of a checkpoint: the limit is 65536, but the message contains 65537"));
   part.mutable_slices()->RemoveLast();
   part.add_variables();
   EXPECT_THAT(check_bounds(part, job).error().message,
-              HasSubstr("variables of a checkpoint: the limit is 65536, but the message gives 65537"));
+              HasSubstr("variables of a checkpoint: the limit is 65536, but the message contains 65537"));
   part.mutable_variables()->RemoveLast();
   part.mutable_variables(0)->set_name(std::string(5000, 'x'));
   EXPECT_THAT(check_bounds(part, job).error().message, HasSubstr("bytes of a variable's name"));

@@ -237,7 +237,7 @@ TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
   EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
   EXPECT_EQ(checked.runs[1].detail(),
             "index 8 in element 2 of 'labels' i32[4] is out of range for gather 'big.rows', which "
-            "takes indices -8 to 7 of 'small' f32[8,10], in step 1 on replica 0");
+            "accepts indices -8 to 7 of 'small' f32[8,10], in step 1 on replica 0");
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
 }
 

@@ -95,8 +95,9 @@ TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
   wanted.push_back({"lm_head.weight", {50, 8}});
   const WeightMatch match = matched(wanted, file_of(kGpt2));
   EXPECT_EQ(match.sources.at("lm_head.weight"), "transformer.wte.weight");
-  EXPECT_THAT(testing::texts(match.notes), ElementsAre("model.initial-weights: 'lm_head.weight' is tied to "
-                                                       "'transformer.wte.weight' and takes its values"));
+  EXPECT_THAT(
+      testing::texts(match.notes),
+      ElementsAre("model.initial-weights: 'lm_head.weight' is tied to 'transformer.wte.weight' and gets its values"));
 }
 
 const std::vector<WantedWeight> kBert = {{"bert.embeddings.word_embeddings.weight", {50, 8}},
@@ -167,8 +168,8 @@ TEST(WeightNames, AHeadOfAnotherSizeKeepsItsInitialisationWhereThatIsAskedFor) {
 
 TEST(WeightNames, AFileWhoseWeightsMostlyDifferInSizeIsRefusedEvenInPart) {
   EXPECT_EQ(refusal({{"a", {2}}, {"b", {3}}, {"c", {5}}}, file_of({{"a", {2}}, {"b", {4}}, {"c", {6}}}), kPartial),
-            "model.initial-weights: the model needs 'b' [3], but the file has [4]; most weights "
-            "differ in size: does the file belong to another model?");
+            "model.initial-weights: the model needs 'b' [3], but the file has [4]; most weights differ in size: does "
+            "the file belong to a different model?");
 }
 
 TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {
@@ -211,8 +212,9 @@ TEST(WeightNames, ATensorThatTwoPrefixesClaimIsNotGuessed) {
       matched({{"decoder.layer.0.weight", {2, 3}}, {"encoder.layer.0.weight", {2, 3}}, {"head.weight", {2}}},
               file_of({{"layer.0.weight", {2, 3}}, {"head.weight", {2}}}), kPartial);
   EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("head.weight", "head.weight")));
-  EXPECT_THAT(match.notes[0].text, HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names in the "
-                                             "file equally well, so neither is used"));
+  EXPECT_THAT(
+      match.notes[0].text,
+      HasSubstr("prefixes 'decoder.' and 'encoder.' match the names in the file equally well, so neither is used"));
 }
 
 TEST(WeightNames, OneNameThatEndsLikeAnotherIsNoPrefixOfTheWhole) {

@@ -377,7 +377,7 @@ TEST(Passes, AccumulationMustNotLetGradientsWait) {
                            auto& body = operations(job, job.training->micro_batch);
                            std::rotate(body.begin() + 3, body.begin() + 4, body.end());
                          }),
-              HasSubstr("'w.accumulator' does not accumulate its gradient as soon as the gradient is made"));
+              HasSubstr("'w.accumulator' does not accumulate its gradient as soon as the gradient is computed"));
 }
 
 TEST(Passes, AccumulationMustZeroAndAdd) {
@@ -833,7 +833,7 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
       "tensor x : f32[2] stream\ntensor y : f32[2] activation\ntensor z : f32[3] activation";
   EXPECT_EQ(verdict_on(kTensors, "y = relu(x)"), "");
   EXPECT_THAT(verdict_on(kTensors, "z = relu(x)"),
-              HasSubstr("function f: relu: 'z' is f32[3], but the operation gives f32[2]"));
+              HasSubstr("function f: relu: 'z' is f32[3], but the operation produces f32[2]"));
   EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: unknown operation"));
   EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads the unwritten tensor 'z'"));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""), HasSubstr("all_reduce takes reduction="));

@@ -386,7 +386,7 @@ TEST(EstimateQuestion, NamesTheSettingsThatItDoesNotCount) {
   job.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
   job.mutable_pipeline()->set_recomputation("layer");
   EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
-              HasSubstr("Not counted, although they reduce what the job needs, so fewer IPUs may suffice\n"
+              HasSubstr("Not counted, although they reduce the need for memory, so fewer IPUs may suffice\n"
                         "(--compile counts them):\n"
                         "  memory.optimizer-state\n"
                         "  memory.replicated-tensor-sharding\n"

@@ -35,8 +35,8 @@ TEST(Identity, NeedsATokenThatNobodyGuesses) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_EQ(refused.error().message,
-            "POPRUN_EMU_TOKEN: a token that guards services for other hosts needs at least 16 "
-            "characters, but it has 15; make a token with `openssl rand -hex 16`");
+            "POPRUN_EMU_TOKEN: a token that protects services for other hosts needs at least 16 "
+            "characters, but this token has 15; make one with `openssl rand -hex 16`");
 }
 
 TEST(Identity, OfFilesWantsAllThree) {

@@ -91,7 +91,7 @@ TEST(VerifyPlan, RefusesABlockThatIsTornApart) {
   MemoryPlan plan = plan_memory(claims);
   plan.offsets[1] = Bytes{64};
 
-  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("do not keep their distance"));
+  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("of one block have the wrong distance"));
 }
 
 TEST(MemoryPlan, OfNothingIsEmpty) {

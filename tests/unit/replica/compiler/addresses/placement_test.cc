@@ -276,10 +276,11 @@ TEST(Locations, SayWhichOverridesFindNothing) {
     one.set_tensors(name);
     one.set_storage("on-chip");
   }
-  EXPECT_THAT(notes_of(job), ::testing::IsSupersetOf({"memory.location conv9 has no effect: no weight, optimiser "
-                                                      "state, accumulator or stash has a matching name",
-                                                      "weights: 8 tensors kept on the chip because of "
-                                                      "memory.location or memory.off-chip-min-elements"}));
+  EXPECT_THAT(notes_of(job),
+              ::testing::IsSupersetOf(
+                  {"memory.location conv9 has no effect: no weight, optimiser "
+                   "state, accumulator or stash has a matching name",
+                   "weights: 8 tensors kept on-chip because of memory.location or memory.off-chip-min-elements"}));
 }
 
 TEST(Sharded, SaysSoWhereNothingIs) {
@@ -491,7 +492,7 @@ TEST(Damage, AShardOfAnotherShapeIsFound) {
                                  g.find(is_fc1 ? "fc2.weight.momentum.shard" : "fc1.weight.momentum.shard");
                            });
                          }),
-              HasSubstr("a shard of another shape"));
+              HasSubstr("a shard of a different shape"));
 }
 
 TEST(Damage, SumsOfOneShardAreFound) {

@@ -80,23 +80,23 @@ TEST(Occupancy, APlanOfAPipelineKeepsEveryValue) {
 
 TEST(Occupancy, ATensorThatAnotherOverwritesIsFound) {
   EXPECT_THAT(verdict_on([](Program& program) { move(program, "d", tensor(program, "h").placement().offset()); }),
-              HasSubstr("reads 'h', whose bytes 'd' took in step "));
+              HasSubstr("reads 'h', whose bytes 'd' reused in step "));
   EXPECT_THAT(verdict_on([](Program& program) {
                 move(program, "h.stash", tensor(program, "x.stash").placement().offset() + 16);
               }),
-              HasSubstr("reads 'x.stash', whose bytes 'h.stash' took in step "));
+              HasSubstr("reads 'x.stash', whose bytes 'h.stash' reused in step "));
 }
 
 TEST(Occupancy, AStepOutsideATensorsLifeIsFound) {
   EXPECT_THAT(verdict_on([](Program& program) { tensor(program, "gr@0").mutable_lives()->RemoveLast(); }),
-              HasSubstr("(relu_gradient 'gd') names 'gr@0' outside its planned live range"));
+              HasSubstr("(relu_gradient 'gd') uses 'gr@0' outside its planned live range"));
 }
 
 TEST(Occupancy, TensorsOfTwoIpusInOneOperationAreFound) {
   const auto on_ipu = [](std::uint32_t ipu) {
     return verdict_on([ipu](Program& program) { tensor(program, "h").mutable_placement()->set_ipu(ipu); });
   };
-  EXPECT_THAT(on_ipu(1), HasSubstr("(mul 'h') names 'x' on IPU 0 and 'h' on IPU 1"));
+  EXPECT_THAT(on_ipu(1), HasSubstr("(mul 'h') uses 'x' on IPU 0 and 'h' on IPU 1"));
   EXPECT_THAT(on_ipu(7), HasSubstr("'h' is on IPU 7, but the replica has 2 IPUs"));
 }
 
@@ -145,7 +145,7 @@ TEST(Occupancy, AnOperandThatIsOverwrittenTooEarlyIsFound) {
   auto& lives = *program.mutable_tensors(1)->mutable_lives(0);
   lives.set_last(3);
 
-  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' took in step 2 (relu 'b')");
+  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' reused in step 2 (relu 'b')");
 }
 
 TEST(Occupancy, AnOperatorThatMayNotRunInPlaceIsFound) {

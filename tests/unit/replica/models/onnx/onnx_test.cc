@@ -246,7 +246,7 @@ TEST(Onnx, AnAxisOutOfRangeIsRefusedWithTheRange) {
   b.input("x", {4, 5}).output("y", {}).integers("i", {1}, {0});
   OnnxBuilder::set_integer(b.node("Gather", {"x", "i"}, {"y"}), "axis", 2);
   EXPECT_EQ(refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5})}),
-            "Gather 'y': axis 2 is out of range for a tensor of rank 2, which takes axes -2 to 1");
+            "Gather 'y': axis 2 is out of range for a tensor of rank 2, which has axes -2 to 1");
 }
 
 TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
@@ -256,7 +256,7 @@ TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
   const std::string why =
       refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5}), Constant::of_integers({0, 3, 7}, {3})});
   EXPECT_THAT(why, HasSubstr("index 7 in element 2 of 'i' i32[3] is out of range for gather 'y', "
-                             "which takes indices -4 to 3 of 'x' f32[4,5]"));
+                             "which accepts indices -4 to 3 of 'x' f32[4,5]"));
 }
 
 TEST(Onnx, AGraphWithoutOutputsIsRefusedAsData) {
@@ -497,10 +497,11 @@ TEST(OnnxJob, WhereAllWeightsAreConstantNodesTheseAreTrained) {
   const Built built = build(b, Loss::kMeanSquaredError, kBatch);
 
   EXPECT_THAT(trained_of(built), UnorderedElementsAre("w", "b"));
-  EXPECT_THAT(testing::texts(built.model->notes()),
-              ElementsAre(fmt::format("model.onnx test.onnx: trained: tensors in Constant nodes, "
-                                      "since no initialiser holds weights{}",
-                                      kChange)));
+  EXPECT_THAT(
+      testing::texts(built.model->notes()),
+      ElementsAre(fmt::format(
+          "model.onnx test.onnx: trained: the tensors in Constant nodes, because no initialiser contains weights{}",
+          kChange)));
 }
 
 TEST(OnnxJob, WhatNobodyLearnsIsNotTrained) {
@@ -585,7 +586,7 @@ TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
 
   ASSERT_FALSE(built.status);
   EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(built.status.error().message, HasSubstr("the model takes 'x' [N,2], but the dataset gives [N,5]"));
+  EXPECT_THAT(built.status.error().message, HasSubstr("the model takes 'x' [N,2], but the dataset provides [N,5]"));
 }
 
 std::string refused(const OnnxBuilder& b, Loss loss, TensorType x) {

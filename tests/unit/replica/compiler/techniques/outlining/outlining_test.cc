@@ -582,8 +582,9 @@ TEST(Outlining, IsVerified) {
               AllOf(HasSubstr("gelu  takes the place of relu"), HasSubstr("equivalence: ")));
   EXPECT_THAT(complaints("entry=2", "entry=1", std::string(kOffChip)),
               AllOf(HasSubstr("takes the place of copy from_entries=[2]"), HasSubstr("equivalence: ")));
-  EXPECT_THAT(complaints(" salt0=\"b.dropout\"", ""),
-              AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salts from its call, which gives 0")));
+  EXPECT_THAT(
+      complaints(" salt0=\"b.dropout\"", ""),
+      AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salts from its call, but the call passes 0")));
 }
 
 }  // namespace

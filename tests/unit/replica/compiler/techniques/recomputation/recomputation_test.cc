@@ -275,8 +275,8 @@ TEST(Recomputation, NeedsABackwardPass) {
 
 TEST(Recomputation, RefusesNamesThatFitNothing) {
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kLayer, "los")),
-            "pipeline.recomputation-checkpoints = los: no activation of the model that can be "
-            "recomputed has a matching name; available: h, i, j, ...")
+            "pipeline.recomputation-checkpoints = los: no recomputable activation of the model has a matching name; "
+            "available: h, i, j, ...")
       << "the step reports the loss";
   EXPECT_THAT(after(three_layers("000"), options_of(Recomputation::kLayer, "", "(")),
               HasSubstr("pipeline.recompute = (: not a regular expression"));

@@ -333,8 +333,8 @@ TEST(Stages, SaySoWhereCommasSeparateNames) {
 
 TEST(Stages, RefuseNamesThatTheModelLacks) {
   EXPECT_EQ(training(with_split({"droped"})),
-            "pipeline.split: net has no layer 'droped', and its forward pass makes no tensor of that name; "
-            "did you mean dropped?");
+            "pipeline.split: net has no layer 'droped', and its forward pass produces no tensor of that name; did you "
+            "mean dropped?");
   std::string text{kModel};
   for (std::size_t at = text.find("@c:"); at != std::string::npos; at = text.find("@c:")) {
     text.replace(at, 3, "@net.blocks.c:");
@@ -342,8 +342,8 @@ TEST(Stages, RefuseNamesThatTheModelLacks) {
   text.replace(text.find("layer c"), 7, "layer net.blocks.c");
   EXPECT_THAT(stages_in(with_split({"blocks.c"}), {1, 1}, text), HasSubstr("did you mean net.blocks.c?"));
   EXPECT_EQ(training(with_split({"conv17"})),
-            "pipeline.split: net has no layer 'conv17', and its forward pass makes no tensor of that name; "
-            "layers: embeddings, a, b, c, d, head");
+            "pipeline.split: net has no layer 'conv17', and its forward pass produces no tensor of that name; layers: "
+            "embeddings, a, b, c, d, head");
   EXPECT_THAT(training(with_split({"w"})), HasSubstr("net has no layer 'w'"));
 }
 
