@@ -98,7 +98,7 @@ class SentToAllProcesses(JobTest):
         job.wait_for_step(3)
         job.signal_all(signal.SIGTERM)
         self.assertEqual(job.wait(20), 143, job.stderr)
-        self.assertNotIn("did not return", job.stderr)
+        self.assertNotIn("has not stopped within", job.stderr)
         self.assert_saved(job)
 
 

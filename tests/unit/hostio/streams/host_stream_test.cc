@@ -406,7 +406,7 @@ TEST_F(HostStreamTest, RefusesAWrongToken) {
   const auto batch = open_host_stream(wrong)->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message, HasSubstr("a different token"));
+  EXPECT_THAT(batch.error().message, HasSubstr("a token other than this job's"));
 
   const auto dataset = describe(address(), "", "fashion-mnist");
   ASSERT_FALSE(dataset);
@@ -596,7 +596,7 @@ TEST_F(HostStreamTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAndTokenAlone
   client.timeout = 10s;
   const auto wrong = open_host_stream(client)->next();
   ASSERT_FALSE(wrong);
-  EXPECT_THAT(wrong.error().message, HasSubstr("different token"));
+  EXPECT_THAT(wrong.error().message, HasSubstr("a token other than this job's"));
 
   client.token = kLongToken;
   EXPECT_EQ(take(*open_host_stream(client), 0, 5), take(*open_host_stream(options()), 0, 5));
