@@ -66,7 +66,7 @@ class LostHost(ClusterTest):
         job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
         hosts.kill_host("node2")
         self.assertEqual(job.wait(60), 75, job.stderr)
-        self.assertIn("no restart: 3 hosts left, but --hosts-min is 4", job.stderr)
+        self.assertIn("no restart: only 3 hosts left, but --hosts-min is 4", job.stderr)
         again = self.run_on(hosts, "-n", 8, "-H", "node0,node1,node3", "--resume", job.output_dir, *SHARDS,
                             config=ADAM_IN_SHARDS)
         self.assert_same_end(again, reference)
