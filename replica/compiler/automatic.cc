@@ -19,7 +19,7 @@
 namespace poprun {
 namespace {
 
-/// Returns an observer that only counts compilations.
+/// Returns an observer that is notified of compilations, but sees no passes.
 CompileObserver quiet(const CompileObserver& observer) {
   return {.before_compilation = observer.before_compilation};
 }
@@ -41,7 +41,7 @@ void add_first_note(const Note& note, Program& program) {
 /// Proposes splits, each of which is based on the measured memory of the previous ones.
 class Splits {
  public:
-  /// `first` was compiled with the split that the estimate gives.
+  /// `first` is the compilation with the split from the estimate.
   explicit Splits(const Compiled& first)
       : options_(first.options),
         layers_(first.job.graph.layers),
@@ -125,7 +125,7 @@ struct Movable {
   std::string_view key;
 };
 
-/// Cheapest first: optimiser state and weights move once per step, accumulators and stashes in every micro-batch.
+/// Cheapest first: optimiser state and weights are moved once per step, accumulators and stashes in every micro-batch.
 constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state, "memory.optimizer-state"},
                                               {&LocationOptions::weights, "memory.weights"},
                                               {&LocationOptions::accumulators, "memory.accumulators"},
@@ -143,7 +143,7 @@ std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   };
   std::vector<Choice<Compiled>> choices;
   if (asked.outlining == Outlining::kAuto) {
-    // Share all code that can be shared, even if that takes time.
+    // Share all code that can be shared, even at the cost of device time.
     choices.push_back(single<Compiled>(changed([](CompileOptions& options) { options.outlining = Outlining::kOn; })));
   }
   for (const Movable& movable : kMovable) {

@@ -8,18 +8,18 @@
 
 namespace poprun {
 
-/// The largest number of balanced splits that are compiled in the search for one that fits.
+/// Maximum number of balanced splits to compile in search of one that fits.
 inline constexpr std::size_t kSplitsMax = 6;
 
-/// Compiles the job. Until it fits, settles what its options leave open, in this order:
+/// Compiles the job. Until it fits, settles what the options leave open, in this order:
 ///
-///   balanced stages  are balanced again by their measured memory
+///   balanced stages  are rebalanced according to their measured memory
 ///   Outlining::kAuto becomes kOn
-///   Storage::kAuto   moves off-chip: optimiser state, then weights, accumulators and stashes
+///   Storage::kAuto   becomes kOffChip for optimiser state, then for weights, accumulators and stashes
 ///
-/// Stages are balanced again after each of the other choices. Notes in the Program say what was chosen. The Program may
-/// still need more memory than an IPU has. `observer` sees the passes of the first compilation and, if a different one
-/// is chosen, of that one as well. Deterministic. Errors: those of `compile_settled`.
+/// Stages are rebalanced after each of the other choices. Notes in the Program report the choices made. The Program may
+/// still need more memory than an IPU has. `observer` sees the passes of the first compilation and, if a different
+/// compilation is chosen, also its passes. Deterministic. Errors: those of `compile_settled`.
 Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer = {});
 
 }  // namespace poprun

@@ -24,7 +24,7 @@
 namespace poprun {
 namespace {
 
-/// Counts products whose plans need more memory than they may use.
+/// Counts products whose plans exceed their memory targets.
 std::uint64_t targets_missed(const ProductPlans& products) {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       products, [](const std::optional<PlannedProduct>& product) { return product && !product->target_met; }));

@@ -12,18 +12,18 @@ namespace poprun {
 /// Returns the job as a graph of functions, with the streams of program/host_contract.h:
 ///
 ///   load            sets up parameters, buffers and optimiser state
-///   train           one step: streams "control" and "train" in, forward, backward, exchange, update,
-///                   stream "step" out; with loss_scaling 0, the streams include the loss scale and
-///                   the gradient factor
+///   train           runs one step: streams "control" and "train" in; runs forward and backward passes, exchange
+///                   and update; streams "step" out. With loss_scaling 0, the streams include the loss
+///                   scale and the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
-///                   stream "test" in for every batch, all of them in one call of evaluate; "evaluation" out
-///   save            stream "weights" out: parameters and buffers in name order
+///                   streams "test" in for every batch, with all batches in one call of evaluate, and "evaluation" out
+///   save            streams "weights" out: parameters and buffers in name order
 ///
-/// In inference, there is no train and no save, and evaluate also sends each batch's prediction out, as "outputs".
-/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange replaces them with
-/// their mean over the replicas, so all replicas hold the same buffers between steps, wherever they run. Since a
-/// running statistic is linear in the statistics of the batches, this mean is the same as if it followed the replicas'
-/// mean statistics. Stages that are to be balanced are cut as the estimate suggests, whether or not they fit.
+/// In inference, the job has no train or save function, and evaluate also streams each batch's prediction out, as
+/// "outputs". Each replica updates its buffers (running statistics) from its own micro-batches, and the step's exchange
+/// replaces them with their mean over the replicas, so all replicas hold the same buffers between steps, wherever they
+/// run. Since a running statistic is linear in the statistics of the batches, this mean is the same as if it followed
+/// the replicas' mean statistics. Balanced stages are cut as the estimate suggests, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
 
 struct Compiled {
@@ -32,15 +32,15 @@ struct Compiled {
   CompileOptions options;
   Job job;
   Program program;
-  bool was_watched = false;  ///< Whether an observer saw its passes.
+  bool was_watched = false;  ///< Whether an observer saw the passes run.
 
   /// Returns how many bytes the fullest IPU lacks. The result is at most 0 if the Program fits.
   [[nodiscard]] std::int64_t lacking() const;
 };
 
-/// Compiles the job as `options` say: runs `build_job`, then computes live ranges, aliases, plans, addresses and device
-/// times. Options that are left open take their mildest value: balanced stages are as estimated, and Storage::kAuto is
-/// on the chip. (The functions of automatic.h settle such options.) Every plan is verified. The Program may need more
+/// Compiles the job as `options` specify: runs the passes, then computes live ranges, aliases, plans, addresses and
+/// device times. Open options take their mildest value: balanced stages are cut as estimated, and Storage::kAuto means
+/// on-chip. (The functions of automatic.h settle such options.) Every plan is verified. The Program may need more
 /// memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if model, data and options do not fit together;
 /// kBug if a verifier rejects a pass or a plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});

@@ -68,7 +68,7 @@ Pass pass();
 
 namespace {
 
-/// Returns the type that operators see: for them, a tensor stored in float16 is float32.
+/// Returns the type that operators see, which is float32 for a tensor stored in float16.
 TensorType widened(TensorType type) {
   type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
   return type;
@@ -177,7 +177,7 @@ Status run_pass(const Pass& pass, const CompileOptions& options, const CompileOb
 
 Result<Job> run_passes(const CompileOptions& options, std::string_view last, const CompileObserver& observer) {
   Job job;
-  std::optional<Graph> plain;  // The graph as "precision" leaves it.
+  std::optional<Graph> plain;  // The graph after the pass "precision".
   bool settled = false;
   bool over = false;
   for (const Pass& pass : all_passes()) {

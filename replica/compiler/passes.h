@@ -7,11 +7,11 @@
 
 namespace poprun {
 
-/// Returns all passes in order. After "precision" the arithmetic is settled: later passes may move work, but must not
-/// change a bit of a result, so `verify_equivalence` compares the graph after each with that after "precision".
+/// Returns all passes in order. Passes after "precision" may move work, but must not change a bit of a result, so
+/// `verify_equivalence` compares the graph after each of them with the graph after "precision".
 const std::vector<Pass>& all_passes();
 
-/// The text that follows the name of a pass in the note that the pass is left out.
+/// The text after a pass's name in the note which reports that the pass is left out.
 inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
 
 inline constexpr std::string_view kLastOfArithmetic = "precision";
@@ -22,12 +22,12 @@ Status run_pass(const Pass& pass, const CompileOptions& options, const CompileOb
                 Job& job);
 
 /// Runs the passes that apply to `options` on an empty job, each with `run_pass`. If `last` is given, stops after that
-/// pass. With options.leaves_out_unproven, the job continues without an optional pass that ends with kBug. Errors:
-/// kUsage from a pass; kBug, with the name of the pass, if a verifier rejects it.
+/// pass. With options.leaves_out_unproven, undoes an optional pass that fails with kBug, and continues. Errors: kUsage
+/// from a pass; kBug, with the name of the pass, if a verifier rejects it.
 Result<Job> run_passes(const CompileOptions& options, std::string_view last = {}, const CompileObserver& observer = {});
 
-/// Checks what must hold between any two passes: what `verify_graph` checks, and that every operator exists, accepts
-/// its operands and gives outputs of the declared types (float16 counts as float32). Errors: kBug, with the operation.
+/// Checks the invariants between passes: those of `verify_graph`, and that every operator exists, accepts its operands
+/// and produces outputs of the declared types (float16 counts as float32). Errors: kBug, with the operation.
 Status verify_operations(const Graph& graph);
 
 }  // namespace poprun

@@ -8,16 +8,16 @@
 #include "replica/base/error.h"
 
 /// Settles open options by trial compilations, for the compiler itself (automatic.h) and for the advice on a job that
-/// does not fit (search/memory_advice.h). Everything is in this header.
+/// does not fit (search/memory_advice.h). The implementation is in this header.
 namespace poprun {
 
-/// Something that may be set in one or more ways. `Trial` has a type `Settings`, for the settings that were tried, and
-/// `lacking()`, the distance from the goal: at most 0 if the goal is reached.
+/// A setting that can be changed in one or more ways. `Trial` must have a type `Settings`, the settings that were
+/// tried, and a function `lacking()`, which returns the distance from the goal: at most 0 if the goal is reached.
 template <typename Trial>
 struct Choice {
-  /// Returns what to try next, or nothing if there is no further proposal. In the first call, `latest` is the trial
-  /// that the choice starts from. In later calls, it is the result of the previous proposal, or null if the proposed
-  /// settings were impossible.
+  /// Returns the settings to try next, or nothing if there is no further proposal. On the first call, `latest` is the
+  /// trial that the choice starts from. On later calls, it is the result of the previous proposal, or null if the
+  /// proposed settings were impossible.
   std::function<std::optional<typename Trial::Settings>(const Trial* latest)> next;
 
   /// Whether the latest trial is kept in any case, because further choices build on it. Otherwise the trial nearest to
@@ -36,8 +36,8 @@ Choice<Trial> single(MakeSettings settings, bool keeps_latest = false) {
 }
 
 /// Tries the choices in order, each starting from the trial kept so far, until the goal is reached or nothing is left
-/// to propose. `attempt` returns the Trial of some settings. Errors: kBug, from `attempt`; its other errors mean that
-/// these settings are impossible.
+/// to propose. `attempt` tries some settings and returns the Trial. Errors: kBug from `attempt`; any other error from
+/// it means that the settings are impossible.
 template <typename Trial, typename Attempt>
 Result<Trial> search(Trial start, std::vector<Choice<Trial>> choices, const Attempt& attempt) {
   Trial best = std::move(start);

@@ -64,8 +64,8 @@ class Demand {
     Row exchange_code;
   };
 
-  /// Claims all tensors. Tensors with the same bytes of a block and the same mapping form one claim. A slice of a
-  /// tensor, or a part of a concatenation, has bytes of its own here.
+  /// Claims all tensors. Tensors that share the same bytes of a block and have the same mapping form one claim. A slice
+  /// of a tensor, or a part of a concatenation, gets its own bytes here.
   void tensors() {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
@@ -92,7 +92,7 @@ class Demand {
     }
   }
 
-  /// Claims the bytes that tensors with the same mapping share, while any of them lives.
+  /// Claims the bytes that these tensors share while any of them is live. Requires: their mappings are the same.
   void claim(const std::vector<std::uint32_t>& tensors) {
     std::vector<Span> spans;
     bool is_stash = false;
@@ -140,7 +140,7 @@ class Demand {
     }
   }
 
-  /// Claims the bytes of a product. The input is always regrouped, which reproduces the cells of Graphcore's table.
+  /// Claims the bytes of a product. The input is always regrouped, because this reproduces Graphcore's table.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
@@ -163,7 +163,7 @@ class Demand {
     during(Category::kGap, Row(tiles_, kGap.count()), step);
   }
 
-  /// Returns the bytes that a plan needs, by tile. They are computed once for all products that have the plan.
+  /// Returns the bytes that a plan needs, by tile. They are computed once for all products with the same plan.
   const PlanRows& rows_of(const planner::Plan& plan) {
     const auto [known, is_new] = plan_rows_.try_emplace(&plan);
     PlanRows& rows = known->second;
@@ -187,8 +187,8 @@ class Demand {
     return rows;
   }
 
-  /// Claims the buffers on the I/O tiles that hold a transfer until the other tiles have taken it, or until it is sent.
-  /// When weights are saved, nothing else runs, and the weights are sent one after the other.
+  /// Enlarges the buffers on the I/O tiles, which hold a transfer until the other tiles have received it or it has been
+  /// sent. While weights are saved, nothing else runs, and they are sent one after the other.
   void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
     ++transfers_;
     const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
@@ -214,7 +214,7 @@ class Demand {
     claim(Category::kControlCode, Row(io_host_code_.size(), kControlCode.count() * transfers_));
   }
 
-  /// Spreads bytes evenly over the I/O tiles, in grains of 8.
+  /// Spreads bytes evenly over the I/O tiles, in units of 8.
   [[nodiscard]] Row over_io_tiles(Bytes bytes) const {
     const std::int64_t tiles = laid_out_.device.io_tiles;
     const std::int64_t words = ceil_div(bytes.count(), kTileAlignment.count());
@@ -225,7 +225,7 @@ class Demand {
     return row;
   }
 
-  /// Extend a row to all tiles. The row is for the computing tiles, which come first, or for the I/O tiles behind them.
+  /// Extends a row to all tiles: `in_front` a row of the computing tiles, `behind` one of the I/O tiles after them.
   [[nodiscard]] Row in_front(Row row) const {
     row.resize(static_cast<std::size_t>(claims_.tiles()));
     return row;
@@ -281,7 +281,7 @@ class Demand {
     }
   }
 
-  /// Claims the buffer of an all-reduce. A tile receives each byte of it twice: once to add it, and once as the result.
+  /// Claims the buffer of an all-reduce. Tiles receive each byte twice: once to add it, and once as part of the result.
   void all_reduce(const AllReduce& reduced, std::uint32_t step) {
     if (laid_out_.replicas == 1) {
       return;
@@ -298,7 +298,7 @@ class Demand {
     add_code(even(graph_.bytes(here) * 2), link_code_);
   }
 
-  /// Claims the buffer for one pass around the ring of replicas, one tensor after the other.
+  /// Claims the buffer for one pass around the ring of replicas; the tensors pass one after the other.
   void in_a_ring(const std::vector<TensorId>& tensors, std::uint32_t step) {
     const auto bytes = [this](TensorId tensor) { return graph_.tensor(tensor).type.bytes(); };
     const Bytes largest = bytes(*std::ranges::max_element(tensors, {}, bytes));
@@ -306,7 +306,7 @@ class Demand {
     add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
-  /// While the operation runs, claims its operands that are mapped differently; results are written in place.
+  /// Claims the bytes of operands that are moved to the operation's tiles. Results that are moved need only code.
   void receive(const Operation& operation, std::uint32_t step) {
     for (const Received& tensor : moves_.received(operation)) {
       if (tensor.operand) {
@@ -317,7 +317,7 @@ class Demand {
     }
   }
 
-  /// Claims bytes that tiles receive and hold for a step, and adds the code to receive them.
+  /// Claims bytes that tiles receive and hold during a step, and adds the code to receive them.
   void through(Category category, const Row& row, std::uint32_t step, Row& code) {
     during(category, row, step);
     add_code(row, code);
@@ -359,7 +359,7 @@ class Demand {
   Row link_code_;
   Row host_code_;
   bool saves_ = false;          ///< Whether the current function is "save".
-  std::int64_t transfers_ = 0;  ///< Transfers through I/O tiles.
+  std::int64_t transfers_ = 0;  ///< Number of transfers through I/O tiles.
   Bytes largest_in_;
   Bytes largest_out_;
   Row io_host_code_;  ///< By I/O tile.

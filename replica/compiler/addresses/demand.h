@@ -23,7 +23,7 @@ struct LaidOut {
   std::int64_t replicas = 1;
 };
 
-/// Computes all that a graph claims on the tiles of one IPU. Function "load" claims only its tensors, because the host
+/// Computes all claims of a graph on the tiles of one IPU. Function "load" claims only its tensors, because the host
 /// makes the initial values.
 ///
 ///   tensors            as they are mapped, for their live ranges; aliases of the same bytes count once
@@ -42,15 +42,15 @@ struct LaidOut {
 ///   all-reduces        over several replicas, while they run or, in the background, while their
 ///                      largest tensor lives: a buffer for what that tensor sends around the ring at
 ///                      once, its bytes / replicas, spread evenly; tensors are reduced one after the
-///                      other, because PopART merges none by default [D]
-///   scatters, gathers  of shards, while they run: the same, for one pass around the ring
+///                      other, because PopART does not merge them by default [D]
+///   scatters, gathers  of shards, while they run: such a buffer, for one pass around the ring
 ///   code               for the whole run: kVertexCode; kControlCode per step (except views);
 ///                      kVertexState per product on its tiles; and 4 B per kMessage, or part of it,
 ///                      that a tile receives. I/O tiles have kControlCode per transfer, and the
 ///                      code for what they receive
 ///
-/// Sizes that Poplar does not publish are round numbers, chosen so that in the example in Graphcore's note, 250 MB are
-/// always live, as its report says: see planner/README.md.
+/// Where Poplar's sizes are not published, round numbers are used. They are chosen so that in the example in
+/// Graphcore's note, 250 MB are always live, as its report shows: see planner/README.md.
 TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu);
 
 inline constexpr Bytes kVertexCode{16384};
@@ -58,7 +58,7 @@ inline constexpr Bytes kControlCode{128};
 inline constexpr Bytes kVertexState{128};
 inline constexpr Bytes kMessage{512};
 
-/// Bytes of exchange code that a tile needs to receive `bytes`.
+/// Returns the bytes of exchange code that a tile needs to receive `bytes`.
 constexpr std::int64_t code_to_receive(std::int64_t bytes) {
   return 4 * ((bytes + kMessage.count() - 1) / kMessage.count());
 }

@@ -14,7 +14,7 @@
 namespace poprun {
 namespace {
 
-/// A set of addresses, as ranges that neither overlap nor touch. There are few ranges, so a vector holds them.
+/// A set of addresses, stored as ranges that neither overlap nor touch, in a vector because there are few of them.
 class Ranges {
  public:
   explicit Ranges(std::pmr::memory_resource* arena) : ranges_(arena) {}
@@ -33,8 +33,8 @@ class Ranges {
 
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
 
-  /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does. No block of that
-  /// size can begin in between.
+  /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does. Every block of
+  /// that size that begins between `begin` and this end overlaps the range.
   [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
     const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
     return next == ranges_.begin() ? begin : std::max(begin, std::prev(next)->end);
@@ -48,7 +48,7 @@ class Ranges {
   std::pmr::vector<Range> ranges_;  ///< In ascending order.
 };
 
-/// Part of a block whose bytes are claimed at the same steps.
+/// A part of a block, all of whose bytes are claimed at the same steps.
 struct BlockPart {
   std::vector<Span> spans;
   Bytes begin;  ///< Offset in the block.
@@ -57,9 +57,9 @@ struct BlockPart {
 
 struct Block {
   std::vector<std::size_t> claims;  ///< In ascending order.
-  std::vector<BlockPart> pieces;    ///< By address, without overlaps.
+  std::vector<BlockPart> pieces;    ///< In ascending order, without overlaps.
   Bytes size;
-  std::uint32_t steps = 0;  ///< Number of steps at which any byte is claimed.
+  std::uint32_t steps = 0;  ///< Number of steps at which at least one byte is claimed.
 };
 
 std::vector<BlockPart> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
@@ -132,7 +132,7 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// For a smaller tree, leaves out steps at which no live range begins or has just ended. Returns how many are left.
+/// Keeps only the steps at which a live range begins or has just ended, for a smaller tree. Returns their number.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -155,8 +155,8 @@ std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(changes.size()));
 }
 
-/// A segment tree over steps, for the addresses that are taken. A span is stored at the few nodes that make up its
-/// steps. Adjacent addresses with the same times merge there. A query visits O(log steps) nodes and few ranges of each.
+/// A segment tree over steps that stores taken addresses. A span is stored at the few nodes that together cover its
+/// steps. Ranges of adjacent addresses merge in a node. A query visits O(log steps) nodes, each with few ranges.
 class TakenAddresses {
  public:
   TakenAddresses(std::uint32_t steps, Bytes alignment) : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
@@ -221,8 +221,8 @@ class TakenAddresses {
     return Bytes{offset.count() / alignment_.count() * alignment_.count()};
   }
 
-  /// Calls call(node, whether the span covers it) for each of the piece's spans and each node that shares a step with
-  /// the span, but not for nodes below a covered node.
+  /// Calls call(node, covered) for each of the piece's spans and each node that shares a step with the span, except for
+  /// nodes below a covered one. `covered` is whether the span covers the node.
   template <typename Call>
   void visit(const BlockPart& piece, Call call) {
     for (const Span& span : piece.spans) {
@@ -244,7 +244,7 @@ class TakenAddresses {
 
   std::uint32_t leaves_;
   Bytes alignment_;
-  std::vector<Obstacle> obstacles_;            ///< Of the block that is being placed.
+  std::vector<Obstacle> obstacles_;            ///< Obstacles to the block that is being placed.
   std::pmr::monotonic_buffer_resource arena_;  ///< Holds the ranges of all nodes.
   std::vector<Node> nodes_;                    ///< nodes_[1] is the root; the halves of nodes_[n] are at 2n and 2n + 1.
 };
@@ -255,7 +255,7 @@ void sort_for_placement(std::vector<Block>& blocks) {
     run = std::max(run, block.steps);
   }
   std::ranges::sort(blocks, {}, [run](const Block& block) {
-    // Blocks with the longest live range go to the bottom; the rest follow by size.
+    // Blocks with the longest live range go to the bottom; the others follow by decreasing size.
     return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first, block.claims[0]};
   });
 }
@@ -311,7 +311,7 @@ tl::unexpected<Error> plan_bug(std::string what) {
 
 class LiveNow {
  public:
-  /// Returns false if one of the bytes belongs to a different owner.
+  /// Adds a claim to these bytes. Returns false if one of them belongs to a different owner.
   bool add(std::int64_t begin, std::int64_t end, std::size_t owner) {
     cut(begin);
     cut(end);
@@ -349,10 +349,10 @@ class LiveNow {
   struct Run {
     std::int64_t end = 0;
     std::size_t owner = 0;
-    int claims = 0;  ///< Number of live claims that hold the run.
+    int claims = 0;  ///< Number of live claims to the run.
   };
 
-  /// Splits the run that contains an address, so that it ends there.
+  /// Splits the run that contains the address `at`, if any, so that a run begins there.
   void cut(std::int64_t at) {
     auto run = runs_.lower_bound(at);
     if (run == runs_.begin() || (--run)->second.end <= at) {

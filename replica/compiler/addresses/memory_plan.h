@@ -18,8 +18,8 @@
 ///     | |  A     |  C    |      tallest column of live bytes (`lower_bound`).
 ///     +-+--------+-------+--> step
 ///
-/// A tensor whose live range has gaps has a box for each span, all at one offset. Tensors that alias form a block:
-/// their boxes keep their distances, and may overlap each other.
+/// A tensor whose live range has gaps has a box for each span, all at the same offset. Tensors that alias form a block:
+/// the distances between their boxes are fixed, and the boxes may overlap.
 namespace poprun {
 
 /// One tensor's allocation: `size` bytes from before the first step of each span until after its last.
@@ -27,13 +27,13 @@ struct Claim {
   std::vector<Span> spans;  ///< In ascending order, without overlaps; at least one.
   Bytes size;               ///< > 0, before alignment.
 
-  /// The block that the tensor belongs to, if any; any numbering of the blocks will do.
+  /// The number of the block that the tensor belongs to, if any. Block numbers are arbitrary.
   std::optional<std::uint32_t> block = {};
   Bytes in_block = {};  ///< Offset in its block; a multiple of kTensorAlignment, >= 0.
 };
 
 struct MemoryPlan {
-  std::vector<Bytes> offsets;    ///< offsets[i] places claims[i].
+  std::vector<Bytes> offsets;    ///< offsets[i] is the offset of claims[i].
   Bytes peak;                    ///< End of the highest tensor.
   Bytes lower_bound;             ///< Most bytes live at any step, shared bytes counted once; no plan has a lower peak.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.

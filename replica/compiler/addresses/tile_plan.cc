@@ -18,7 +18,7 @@ std::vector<std::uint32_t> classes_of(const TileClaims& claims) {
   std::vector<std::uint32_t> classes(static_cast<std::size_t>(claims.tiles()), 0);
   for (const TileRow& row : claims.rows()) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> refined;
-    auto last = refined.end();  // Neighbouring tiles are mostly in one class.
+    auto last = refined.end();  // Neighbouring tiles are mostly in the same class.
     for (std::size_t tile = 0; tile < classes.size(); ++tile) {
       const std::pair key{classes[tile], row[tile]};
       if (last == refined.end() || last->first != key) {
@@ -39,7 +39,7 @@ Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t
   TileClass result;
   result.tiles = std::move(tiles);
 
-  // Claims with the same live range form one block, in which one lies above the other.
+  // Claims with the same live range are stacked in one block.
   std::vector<std::int64_t> block(claims.spans().size());
   result.offsets.resize(claims.claims().size());
   for (std::size_t i = 0; i < claims.claims().size(); ++i) {

@@ -11,10 +11,10 @@
 
 namespace poprun {
 
-/// What bytes of a tile are used for, in reports.
+/// The uses of a tile's bytes that reports distinguish.
 enum class Category : std::uint8_t {
   kVariable,      ///< Tensors.
-  kStash,         ///< Tensors that wait for the backward pass.
+  kStash,         ///< Tensors stored for the backward pass.
   kTemporary,     ///< Temporaries of an operation: rearranged operands, partial sums.
   kVertexCode,    ///< Compiled vertices.
   kVertexState,   ///< Arguments of vertices.
@@ -34,25 +34,25 @@ std::string_view to_text(Category category);
 /// Bytes by tile, in multiples of kTileAlignment.
 using TileRow = std::vector<std::uint32_t>;
 
-/// Addresses on a tile are multiples of this: a tile loads 64 bits at once (poplibs, lib/poplin/ConvPlan.cpp) [D].
+/// Addresses on a tile are multiples of this: a tile loads 64 bits at a time (poplibs, lib/poplin/ConvPlan.cpp) [D].
 inline constexpr Bytes kTileAlignment{8};
 
 inline constexpr std::uint32_t kNoStep = 0xffffffff;
 
 struct TileClaim {
   Category category = Category::kVariable;
-  std::vector<std::uint32_t> tensors = {};  ///< The tensors that the bytes hold, if any: aliases share them.
+  std::vector<std::uint32_t> tensors = {};  ///< The tensors that share the bytes, if any.
   std::uint32_t step = kNoStep;             ///< The step that the bytes belong to, if any.
   std::uint32_t spans = 0;                  ///< Index into TileClaims::spans.
   std::uint32_t row = 0;                    ///< Index into TileClaims::rows.
 };
 
-/// The claims on one IPU. Many tensors share a mapping or live range, so each of these is stored once.
+/// The claims on one IPU. Many claims have the same bytes by tile or the same live range, so each is stored once.
 class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
 
-  /// Rounds each tile's bytes up to kTileAlignment. Has no effect without bytes or spans.
+  /// Adds a claim, with each tile's bytes rounded up to kTileAlignment. Has no effect without bytes or spans.
   void add(TileClaim claim, std::vector<Span> spans, const std::vector<std::int64_t>& bytes_by_tile);
 
   [[nodiscard]] std::int64_t tiles() const { return tiles_; }
@@ -76,7 +76,7 @@ struct TileClass {
   Bytes lower_bound;                 ///< Most bytes live at any step; no plan has a lower peak.
   Bytes always_live;                 ///< Bytes of claims that live for the whole run.
   std::uint32_t worst_step = 0;      ///< The first step at which `lower_bound` bytes are live.
-  /// offsets[i] places claim i of TileClaims, if it has bytes on these tiles.
+  /// offsets[i] is the offset of claim i of TileClaims, if the claim has bytes on these tiles.
   std::vector<Bytes> offsets;
 };
 
@@ -98,9 +98,9 @@ struct LiveBytes {
 
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
-/// Plans each class by plan_memory, with claims that have the same live range in one block, and checks it by
-/// verify_plan. `steps` is the number of steps of the whole run. Deterministic. Errors: kBug if the verifier rejects a
-/// plan. Cost: that of plan_memory, times the number of classes.
+/// Plans each class with plan_memory, stacking claims that have the same live range in one block, and checks the plan
+/// with verify_plan. `steps` is the number of steps of the whole run. Deterministic. Errors: kBug if verify_plan
+/// rejects a plan. Cost: that of plan_memory, times the number of classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);
 
 }  // namespace poprun

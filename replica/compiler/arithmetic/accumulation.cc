@@ -142,7 +142,7 @@ std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region
   return found;
 }
 
-/// Whether only other accumulations stand between position `i` and the operation that makes `gradient`.
+/// Whether only accumulations separate position `i` from the operation that makes `gradient`.
 bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   while (i > 0 && region.operations[i - 1].kind == kinds::kAccumulate) {
     --i;
@@ -175,7 +175,7 @@ Status verify_accumulator(const CompileOptions& options, const Job& job, TensorI
   return {};
 }
 
-/// Checks that each gradient has an accumulator, or one per slice, and that the update joins those of slices.
+/// Checks that each gradient has an accumulator, or one per slice, and that the update joins the slices' accumulators.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Writers made(before.graph, before.training->micro_batch);

@@ -137,7 +137,7 @@ class ReverseMode final : public Differentiator {
     TensorId gradient;
   };
 
-  /// Copies the planner's options of a forward product to a product that computes its gradient.
+  /// Copies the planner's options from a forward product to a product that computes its gradient.
   void inherit_options(const std::string& kind, Attributes& attributes) const {
     const Operator* op = find_operator(kind);
     attributes = without_options(attributes);
@@ -193,7 +193,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Records a contribution that was added under a name from `name_of(tensor)`.
+  /// Records and returns a contribution to the gradient of `tensor`, which was named by `name_of(tensor)`.
   TensorId contributed(TensorId tensor, TensorId gradient) {
     contributions_[tensor].push_back(gradient);
     return gradient;
@@ -224,7 +224,7 @@ class ReverseMode final : public Differentiator {
   std::set<TensorId> dependent_;
   std::map<TensorId, TensorId> gradients_;                   ///< By tensor, except parameters.
   std::map<TensorId, std::vector<Use>> by_use_;              ///< By parameter; last use first.
-  std::map<TensorId, std::size_t> names_;                    ///< Number of names that a tensor's gradients have used.
+  std::map<TensorId, std::size_t> names_;                    ///< Number of gradient names used so far, by tensor.
   std::map<TensorId, std::vector<TensorId>> contributions_;  ///< In the order of their names.
   const Operation* current_ = nullptr;
 };
@@ -293,8 +293,8 @@ TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body, cons
   return scale;
 }
 
-/// Returns the loss's terms, each scaled by the loss scale and by the ratio of its number of labels to the mean number
-/// per micro-batch. The ratio is exactly 1 if all micro-batches have the same number of labels.
+/// Returns the terms of the loss, each with its scale: the loss scale times the ratio of the term's number of labels to
+/// the mean number per micro-batch. The ratio is exactly 1 if all micro-batches have the same number of labels.
 std::vector<ScaledLoss> weighted_terms(const CompileOptions& options, Job& job, Builder& body) {
   const TrainingStep& step = *job.training;
   const TensorId scale = loss_scale(options, job, body, job.graph.tensor(step.loss).name + ".scale");

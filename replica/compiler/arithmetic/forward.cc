@@ -13,7 +13,7 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/program/host_contract.h"
 
-/// Adds the model's forward pass: all of evaluation, the forward part of training, and the saving of the weights.
+/// Adds evaluation, the forward pass of training, and the function that sends the weights to the host.
 namespace poprun::passes::forward {
 namespace {
 
@@ -101,7 +101,7 @@ void stream_control(Builder& begin, const CompileOptions& options, TrainingStep&
   }
 }
 
-/// Errors: kUsage if the model normalises over the batch, because its statistics would be those of compute batches.
+/// Checks that compute batches do not change the statistics of normalisation over the batch. Errors: kUsage.
 Status check_compute_batches(const CompileOptions& options, const Region& micro_batch) {
   const auto found = std::ranges::find(micro_batch.operations, kinds::kBatchNormTraining, &Operation::kind);
   if (options.compute_batches == 1 || found == micro_batch.operations.end()) {
@@ -122,7 +122,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   const std::regex pattern(frozen);
   const auto matches = [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); };
   std::vector<Operation>& operations = micro_batch.operations;
-  std::map<TensorId, Operation> updates;  // By the tensor of the batch's mean.
+  std::map<TensorId, Operation> updates;  // Keyed by the tensor of the batch's mean.
   for (const Operation& operation : operations) {
     if (operation.kind != kinds::kBatchNormUpdate) {
       continue;
@@ -171,7 +171,7 @@ Status add_training(const CompileOptions& options, Job& job) {
   return check_compute_batches(options, job.graph.at(step.micro_batch));
 }
 
-/// Sends a prediction to the host, which cuts it into items.
+/// Sends a prediction to the host, which splits it into items.
 Status put_out(Builder& body, const CompileOptions& options, std::optional<TensorId> prediction) {
   if (!prediction || body.type(*prediction).shape.empty() ||
       body.type(*prediction).shape[0] != options.micro_batch_size) {

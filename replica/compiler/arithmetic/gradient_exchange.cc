@@ -82,8 +82,8 @@ std::set<TensorId> read_elsewhere(const Region& region) {
   return read;
 }
 
-/// Averages gradients over the replicas before they are accumulated. If other operations read them, too, copies them
-/// first.
+/// Averages gradients over the replicas before they are accumulated. If other operations also read a gradient, averages
+/// a copy of it.
 void reduce_before_accumulating(Graph& graph, Place micro_batch) {
   const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
   std::map<TensorId, TensorId> reduced;
@@ -121,7 +121,7 @@ Status run(const CompileOptions& options, Job& job) {
     reduce_before_accumulating(job.graph, step.micro_batch);
   }
   for (const ParameterGradient& pair : step.gradients) {
-    // The terms of a sum share one gradient, which is exchanged once.
+    // Parameters that are added to each other share one gradient, which is exchanged once.
     if (!every && seen.insert(pair.gradient).second) {
       exchanged.push_back(pair.gradient);
     }
@@ -136,8 +136,8 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// Returns the sum that is added to the accumulator of a parameter's first use, or nothing unless there is one such
-/// sum.
+/// Returns the sum that is added to the accumulator of a parameter's first use, or nothing unless there is exactly one
+/// such sum.
 std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   std::optional<TensorId> sum;
   for (const Operation* operation : update.of(first_use)) {

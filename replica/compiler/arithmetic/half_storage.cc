@@ -76,8 +76,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that every parameter is float16 unless the model keeps it float32. Also checks that no scalar became float16,
-/// that apart from parameters only activations and gradients did, and that nothing else about tensors changed.
+/// Checks that every parameter is float16 unless the model keeps it float32, that the other tensors which became
+/// float16 are activations or gradients and not scalars, and that nothing else about tensors changed.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];

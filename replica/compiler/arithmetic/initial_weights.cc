@@ -5,8 +5,8 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write all weights, instead of their initialisers, except those in CompileOptions::initialised_here.
-/// Constants that an operator makes have no initialiser. Weights that may be off-chip or sharded are sent one by one.
+/// Replaces the initialisers of weights and constants by writes from the host, except for tensors in
+/// CompileOptions::initialised_here. Weights that may be off-chip or sharded are sent one by one.
 namespace poprun::passes::initial_weights {
 namespace {
 
@@ -56,9 +56,9 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that the host writes every parameter and buffer that does not keep its initialiser, and otherwise only
-/// constants. It must write them in order and before anything else is set up. Every tensor must be set up as often as
-/// before.
+/// Checks that the host writes every parameter and buffer that does not keep its initialiser, and nothing else except
+/// constants. It must write them in order, before anything else is set up. Every tensor must be set up as often as
+/// before the pass.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;

@@ -10,8 +10,8 @@
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/operator.h"
 
-/// Gives the forward pass's convolutions and matmuls the options that the job sets. Their gradients later inherit these
-/// options.
+/// Sets the options that the job requests on the forward pass's convolutions and matmuls. Their gradients later inherit
+/// these options.
 namespace poprun::passes::products {
 namespace {
 
@@ -21,7 +21,7 @@ bool applies(const CompileOptions& options) {
   return !is_default(options.planner);
 }
 
-/// Returns nothing for an operation that is not a product.
+/// Returns the product and its place in the model, or nothing for an operation that is not a product.
 std::optional<PlacedProduct> product_of(const Job& job, const Operation& operation) {
   const Operator* op = find_operator(operation.kind);
   if (op == nullptr || op->product == nullptr) {
@@ -67,7 +67,7 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Returns the value that a product's most specific kind of setting gives, or `otherwise` if no setting matches it.
+/// Returns the value of the most specific setting that matches a product, or `otherwise` if no setting matches it.
 template <typename T>
 T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& product, T otherwise) {
   const auto last = [&](auto is_such) -> std::optional<T> {
@@ -100,7 +100,7 @@ T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& 
   return found.value_or(otherwise);
 }
 
-/// Checks that only the options of products changed, and that each has those that its most specific settings give.
+/// Checks that only the options of products changed, and that each product has those of its most specific settings.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < before.graph.functions[f].regions.size(); ++r) {

@@ -84,7 +84,7 @@ TensorId add_state(Builder& builder, TensorId parameter, const std::string& name
   return builder.variable(builder.graph().free_name(whole), builder.type(parameter), Role::kOptimizerState, {});
 }
 
-/// Sets up a master copy of the parameter, which has the same initial value.
+/// Sets up a master copy of the parameter, with the same initial value.
 TensorId add_master(Builder& builder, TensorId parameter) {
   const TensorId master = add_state(builder, parameter, "master");
   Graph& graph = builder.graph();
@@ -206,7 +206,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// Checks that a step writes each parameter that has a gradient once, after the exchange, and no other parameter.
+/// Checks that a step writes each parameter with a gradient exactly once, after the exchange, and no other parameter.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;

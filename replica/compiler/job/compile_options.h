@@ -21,22 +21,22 @@ namespace poprun {
 /// A tensor that the host streams in for every micro-batch.
 struct StreamedTensor {
   std::string name;
-  TensorType type;  ///< With the micro-batch dimension.
+  TensorType type;  ///< Includes the micro-batch dimension.
 };
 
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
   /// Number of counted layers in each stage. One entry may be -1, for all remaining layers. If empty, `split` decides.
   std::vector<std::int64_t> layers_per_ipu = {};
-  /// Layers or tensors of the forward pass that each begin a new stage. If this is empty too, the stages are balanced,
-  /// with one per IPU.
+  /// Layers or tensors of the forward pass that each begin a new stage. If this list is empty too, the stages are
+  /// balanced, with one stage per IPU.
   std::vector<std::string> split = {};
   std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
 
   Schedule schedule = {};
 
-  /// If greater than 1, the number of stages, all of which are phases: each works on all micro-batches of a step before
-  /// the next one begins, whatever `schedule` is. The phases take turns on `phase_ipus` IPUs.
+  /// If greater than 1, the number of stages, all of which are phases: each phase works on all micro-batches of a step
+  /// before the next one begins, whatever `schedule` is. The phases take turns on `phase_ipus` IPUs.
   std::uint32_t phases = 1;
   std::uint32_t phase_ipus = 1;
 
@@ -54,7 +54,7 @@ struct SerialisationOptions {
     std::string operators = {};  ///< Regex to search for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
-  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last of them counts.
+  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one counts.
 };
 
 /// Parameters with at most one dimension: biases, and the scales of normalisations.
@@ -62,7 +62,7 @@ inline constexpr std::string_view kVectors = "vectors";
 
 struct OptimizerOptions {
   std::string name;
-  std::map<std::string, double> hyper_parameters = {};  ///< The values of all that the optimiser has.
+  std::map<std::string, double> hyper_parameters = {};  ///< Values for all of the optimiser's hyper-parameters.
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are first multiplied by this.
   double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: no limit.
@@ -77,7 +77,7 @@ struct PrecisionOptions {
   bool master_weights = false;       ///< The optimiser works on its own float32 weights.
 };
 
-/// Where tensors that outlive a micro-batch are kept, by kind, as in PopART's TensorLocationSettings.
+/// The memory that holds each kind of tensor that outlives a micro-batch, as in PopART's TensorLocationSettings.
 struct LocationOptions {
   Storage weights = Storage::kOnChip;
   Storage optimizer_state = Storage::kOnChip;
@@ -119,7 +119,7 @@ struct CompileOptions {
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
   PipelineOptions pipeline;
-  std::uint32_t micro_batch_size = 1;      ///< Samples that are computed together.
+  std::uint32_t micro_batch_size = 1;      ///< Number of samples that are computed together.
   std::int64_t gradient_accumulation = 1;  ///< Micro-batches per step.
   std::uint32_t compute_batches = 1;       ///< Compute batches in each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
@@ -142,19 +142,19 @@ struct CompileOptions {
   std::int64_t evaluation_batches = 1;  ///< Batches per run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
   bool tile_layout = false;          ///< The Program lists the address of every byte of every tile.
-  bool layout_if_too_large = false;  ///< The Program does so if it does not fit, for the report.
-  bool in_place = false;             ///< Tensors alias each other if that keeps every value.
+  bool layout_if_too_large = false;  ///< The same, only if the Program does not fit; for the report.
+  bool in_place = false;             ///< Tensors alias each other if this preserves every value.
   Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< In inference, batch norms are folded into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers while the host writes the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// Whether an optional pass that cannot be proven to keep every value is left out, with a note. If not, such a pass
-  /// is an error, as tests require.
+  /// Whether an optional pass that cannot be proven to preserve every value is left out, with a note. Otherwise, such a
+  /// pass is an error, as tests require.
   bool leaves_out_unproven = false;
 
-  /// Names of tensors in the model file; all other names avoid them.
+  /// Names of tensors in the model file, which no other tensor may have.
   std::set<std::string> given_names = {};
 };
 

@@ -210,7 +210,7 @@ class Fields {
   Status status_;
 };
 
-/// Adds what the lines before the graph say to a job that has its graph.
+/// Parses the lines before the graph, and adds their content to a job that already contains its graph.
 class JobReader {
  public:
   explicit JobReader(Job& job) : job_(job) {}
@@ -262,7 +262,7 @@ class JobReader {
     return {};
   }
 
-  /// Returns false if the word does not belong to a training step.
+  /// Reads a line of the training step. Returns false if no such line begins with `word`.
   bool read_of_training(std::string_view word, Fields& fields) {
     TrainingStep& step = *job_.training;
     if (word == "mean-labels") {

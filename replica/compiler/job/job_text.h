@@ -8,13 +8,13 @@
 
 namespace poprun {
 
-/// Prints everything in a job as lines, each with a word and its attributes, and then the job's graph (graph.h). A
-/// place is a function and the number of one of its regions:
+/// Prints a job: first everything except the graph, as lines that each consist of a word and its attributes, then the
+/// graph (graph.h). A place is a function and the number of one of its regions:
 ///
 ///   stages ipus=[0,1]
-///   reserved name="conv1.out"                a name of the model's file that no tensor has
+///   reserved name="conv1.out"                a name in the model file that no tensor has
 ///   training begin="train:0" loss="loss" metrics="train.metrics" micro_batch="train:1" rate="learning-rate"
-///            step="step" update="train:2"    in one line; also factor="..." loss_scale="..."
+///            step="step" update="train:2"    on the same line; also factor="..." loss_scale="..."
 ///   mean-labels labels="labels" tensor="labels.mean"
 ///   loss-term count="mlm.count" labels="labels" loss="mlm.loss"
 ///   phase place="train:2"
@@ -24,7 +24,7 @@ namespace poprun {
 ///   balancing capacity=941334528 in_flight=[2,1] recomputes=[1,0]
 ///   balanced-layer activations=512 bytes=1024 cycles=5000
 ///   note code="pass.left-out" text="..."
-///   fact name="pass" value="outlining"       of the note above
+///   fact name="pass" value="outlining"       belongs to the note above
 ///   location text="w: off-chip (memory.weights)"
 ///   graph
 ///   tensor w : f32[4,3] parameter

@@ -29,9 +29,9 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update, counted from 1, from the host; skipped steps do not count.
-  /// Factor of the loss, from the host. Gradients are divided by it. If one of them is not finite, nothing is updated.
+  /// Factor of the loss, from the host. Gradients are divided by it. If any gradient is not finite, nothing is updated.
   std::optional<TensorId> loss_scale = {};
-  /// Mean number of labels per micro-batch, from the host, by the name of the dataset's tensor of labels.
+  /// Mean number of labels per micro-batch, from the host, keyed by the name of the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
   std::optional<TensorId> factor = {};  ///< Scales all gradients; made by add_gradient_factor.
 };
@@ -46,18 +46,18 @@ struct LayerWeight {
 /// Layers to distribute, in order, over stages with one IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// By stage, how many micro-batches' activations it keeps at once: at most its stash's length; 1 if it recomputes.
+  /// By stage, the number of micro-batches whose activations it holds: at most its stash's length; 1 if it recomputes.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Memory of one IPU.
-  /// By stage, whether the stage runs its forward part again; empty if none does. This takes a third of its layers'
-  /// cycles, because the backward pass takes twice as long as the forward pass.
+  /// By stage, whether the stage runs its forward part again; empty if no stage does. Recomputation takes a third of
+  /// the layers' cycles, because the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
 
 /// Regions and tensors of a training step, for the passes that add to it.
 struct TrainingStep {
-  Place begin;        ///< Runs once, first: the host's scalars, and tensors that micro-batches add to.
-  Place micro_batch;  ///< Forward and backward pass of each micro-batch; up to the pass "pipeline".
+  Place begin;        ///< Runs once, first: receives the host's scalars, and zeroes tensors that micro-batches add to.
+  Place micro_batch;  ///< Forward and backward pass of each micro-batch; used until the pass "pipeline".
   Place update;       ///< Runs once, last.
 
   StepScalars scalars;  ///< `factor` is set from the pass "update" on.
@@ -85,30 +85,30 @@ struct StagePart {
 /// The functions that are parts of stages, by name.
 using StageParts = std::map<std::string, StagePart, std::less<>>;
 
-/// A job's graph on its way through the passes.
+/// A job's graph, and what the passes record about it.
 struct Job {
   Graph graph;
-  std::optional<TrainingStep> training;  ///< Nothing in inference.
-  std::optional<Place> evaluation;       ///< Forward pass of each batch; up to the pass "pipeline".
+  std::optional<TrainingStep> training;  ///< Empty in inference.
+  std::optional<Place> evaluation;       ///< Forward pass of each batch; used until the pass "pipeline".
 
   /// The IPU of each stage. There is only one stage before the pass "stages".
   std::vector<std::uint32_t> ipu_of_stage = {0};
 
-  StageParts parts = {};  ///< From the pass "pipeline" on.
+  StageParts parts = {};  ///< Filled by the pass "pipeline".
 
-  /// The balancing of the pass "stages", if the job does not say how to cut the model.
+  /// Input of the balancing in the pass "stages", if the job does not specify where to cut the model.
   std::optional<Balancing> balancing = {};
 
   std::vector<Note> notes = {};  ///< Decisions of passes, for the user; one line each.
 
-  /// Where the job keeps each tensor, and why: "w: off-chip (memory.weights)".
+  /// The location of each tensor and the reason for it, such as "w: off-chip (memory.weights)".
   std::vector<std::string> locations = {};
 };
 
 /// Prefix of the names of evaluation's tensors.
 inline constexpr std::string_view kEvaluationPrefix = "evaluate/";
 
-/// Returns the tensors of these roles, sorted by name.
+/// Returns the tensors that have one of these roles, sorted by name.
 std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles);
 
 struct Pass {
@@ -116,11 +116,11 @@ struct Pass {
 
   bool (*applies)(const CompileOptions&) = nullptr;
 
-  /// Errors: kUsage if model, data and options do not fit together.
+  /// Runs the pass. Errors: kUsage if model, data and options do not fit together.
   Status (*run)(const CompileOptions&, Job&) = nullptr;
 
   /// Proves what the pass promises, by comparing the job before and after it, without sharing code with `run`. Errors:
-  /// kBug, with the tensor and what does not hold for it.
+  /// kBug, with the tensor and the promise that is broken for it.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
   /// Whether a job without the pass has the same results and differs only in time and memory.
@@ -136,7 +136,7 @@ struct CompileObserver {
   std::function<void()> before_compilation = {};
 };
 
-/// Conditions of passes that apply to every job, and to every training job.
+/// Values of Pass::applies for passes that apply to every job, and to every training job.
 inline bool always(const CompileOptions& /*options*/) {
   return true;
 }
@@ -144,8 +144,8 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// Whether weights come from the host and return to it one by one, so that they are never all on the chip, because
-/// options may offload or shard them.
+/// Whether weights are streamed from and to the host one by one, so that they are never all on the chip at the same
+/// time. This is the case if options may offload or shard them.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Finds the operations of a region that write a tensor. The result is valid as long as the region is unchanged.

@@ -129,7 +129,7 @@ class AliasAnalysis {
     std::uint32_t output;
   };
 
-  /// Joins the blocks of the links' tensors into one if that keeps every value. Returns whether it did.
+  /// Joins the blocks of the links' tensors into one if this preserves every value. Returns whether it did.
   bool join(const std::vector<Link>& links, const std::optional<Taking>& taking) {
     std::vector<Member> members = blocks_[block_of_[links[0].from]];
     for (const Link& link : links) {
@@ -183,7 +183,7 @@ class AliasAnalysis {
     });
   }
 
-  /// Whether a step that writes `tensor` finds `other` alive.
+  /// Whether `other` is live at a step that writes `tensor`, other than the step that takes its bytes.
   [[nodiscard]] bool overwrites(std::uint32_t tensor, std::uint32_t other, const std::optional<Taking>& taking) const {
     return std::ranges::any_of(writes_[tensor], [&](std::uint32_t step) {
       const bool takes = taking && taking->step == step && taking->output == tensor && taking->taken == other;

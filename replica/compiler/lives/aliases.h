@@ -18,7 +18,7 @@ struct Alias {
 /// Aliases by tensor; nothing for tensors that share no bytes. Empty if the graph has not been analysed.
 using Aliases = std::vector<std::optional<Alias>>;
 
-/// Two operations let tensors share bytes:
+/// Two kinds of operation let tensors share bytes:
 ///
 ///   relu (Operator::in_place)           reshape, slice, split, concat (Operator::view)
 ///
@@ -29,11 +29,11 @@ using Aliases = std::vector<std::optional<Alias>>;
 ///   In place: y takes the bytes of an input that dies at the step. A view aliases its input
 ///   (for a concat, the inputs alias the output), however long either lives.
 ///
-/// Operations are taken in order, and each may alias if every value is kept: when a step writes a tensor's bytes, no
-/// other tensor of its block that shares one of these bytes may be live at that step, except for the input whose bytes
-/// are taken. Every later reader keeps a tensor alive: a stash, a clone, an exchange, a host stream, another function
-/// that the host runs. At each step, a block claims only the bytes of its live tensors, so it never claims more than
-/// they would separately. Each block is on one IPU.
+/// Operations are considered in order, and each may alias if every value is preserved: when a step writes a tensor's
+/// bytes, no other tensor of its block that shares one of these bytes may be live at that step, except for the input
+/// whose bytes are taken. Every later reader keeps a tensor alive, whether a stash, a clone, an exchange, a host
+/// stream, or a different function that the host runs. At each step, a block claims only the bytes of its live tensors,
+/// so it never claims more than they would separately. Each block is on one IPU.
 ///
 /// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins. A block
 /// is as large as a chain of such operations is long. Requires: `liveness` belongs to `graph`.

@@ -38,7 +38,7 @@ std::vector<Span> united(std::vector<Span> spans);
 
 struct Liveness {
   std::vector<Life> lives;  ///< By tensor.
-  /// By step, in ascending order, the tensors whose values end there, wherever the step is called from.
+  /// By step, in ascending order, the tensors whose values end at the step, whichever call executes it.
   std::vector<std::vector<std::uint32_t>> deaths;
   std::uint32_t step_count = 0;
 };

@@ -13,8 +13,8 @@
 
 namespace poprun {
 
-/// Claims of the tensors of one IPU on one of its memories, in tensor order; unused tensors claim nothing. `claims[i]`
-/// belongs to `tensor[i]`; an alias claims its offset in its block.
+/// Claims of one IPU's tensors on one of its memories, in tensor order; unused tensors claim nothing. `claims[i]`
+/// belongs to `tensor[i]`. The claim of an alias contains its offset in its block.
 struct MemoryClaims {
   std::vector<Claim> claims;
   std::vector<TensorId> tensor;
@@ -34,13 +34,13 @@ struct IpuPlan {
 };
 
 /// Lowers a graph, with its plans for each IPU of a replica, to a Program: one step per operation, with its device time
-/// and the tensors that die there. A view takes no time unless it is on other tiles than its operand. A tensor whose
-/// bytes a different tensor takes over is not released. Steps are numbered as in liveness.h. `parts` are keyed by
+/// and the tensors that die there. A view takes no time unless it is on different tiles from its operand. A tensor
+/// whose bytes a different tensor takes over is not released. Steps are numbered as in liveness.h. `parts` are keyed by
 /// function name.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
               const StageParts& parts);
 
-/// Adds the layout of every tile's bytes. It is needed to execute the Program with these addresses or report on it.
+/// Adds the layout of every tile's bytes, which the Program needs for execution at these addresses and for reports.
 void add_layouts(const std::vector<IpuPlan>& plans, Program& program);
 
 }  // namespace poprun

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
-/// The most micro-batches of the run that explains a difference. They cover all ramps and stashes of 8 pipeline stages.
+/// Most micro-batches in a run that explains a difference; they cover all ramps and stashes of 8 pipeline stages.
 constexpr std::int64_t kExplainedMicroBatches = 48;
 
 struct Difference {
@@ -36,7 +36,7 @@ class Comparison {
         plain_run_(plain, plain_history),
         rewritten_run_(rewritten, rewritten_history) {}
 
-  /// Errors: kBug if an operation reads a tensor that nothing has written.
+  /// Returns the first difference, if any. Errors: kBug if an operation reads a tensor that nothing has written.
   Result<std::optional<Difference>> run() {
     for (const bool first : {true, false}) {
       for (std::uint32_t f = 0; f < plain_.functions.size(); ++f) {
@@ -174,7 +174,7 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// Reduces a function's rounds to a few in both graphs, if each has them in one region. A fault shows in every round.
+/// Reduces a function's rounds to a few in both graphs, if one region contains most. A fault shows in every round.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {

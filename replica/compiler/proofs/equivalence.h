@@ -15,15 +15,15 @@ namespace poprun {
 /// number with a probability of 2^-127).
 ///
 /// Runs the functions of `plain` that no other function calls, in order, as the host would, and then runs all of them
-/// but "load" a second time. After each run, both graphs must agree on what the host read from each stream, in order
+/// except "load" a second time. After each run, both graphs must agree on what the host read from each stream, in order
 /// and under the same names, and on every parameter, buffer, constant and optimiser state of the same name. `rewritten`
-/// may have more tensors and functions. What a function finds in such a tensor must be the values of one tensor of
-/// `plain`, the same one both times: if `rewritten` had state of its own, two runs would not prove a third.
+/// may have more tensors and functions. The values that a function finds in such a tensor must be those of one tensor
+/// of `plain`, the same in both runs: if `rewritten` had additional state, two runs would prove nothing about a third.
 ///
 /// Requires: `verify_operations` holds for both graphs. Errors: kBug if a tensor differs or an operation reads an
-/// unwritten tensor. The message names that operation, or the first such tensor and the deepest operation that reads
-/// another value than in the plain job. Cost: about 50 ns per operation until the steady state repeats itself, whatever
-/// the number of micro-batches.
+/// unwritten tensor. The message names that operation, or the first such tensor and the first upstream operation that
+/// computes, from values of the plain job, a value unknown to that job. Cost: about 50 ns per operation until the
+/// steady state repeats itself, whatever the number of micro-batches.
 Status verify_equivalence(const Graph& plain, const Graph& rewritten);
 
 }  // namespace poprun

@@ -47,7 +47,7 @@ bool is_about_others(Effect effect, const std::string& attribute) {
          (effect == Effect::kComputes && attribute == "shards");
 }
 
-/// Returns the operation's name. Reductions share one name, whatever part each replica keeps.
+/// Returns the operation's name. All reductions share one name, regardless of which part of the result a replica keeps.
 std::string_view name_of(const Operation& operation, Effect effect) {
   return effect == Effect::kScatters ? "all_reduce" : std::string_view{operation.kind};
 }

@@ -18,7 +18,7 @@ enum class Effect : std::uint8_t {
   kStreamsOut,  ///< The host reads its inputs.
   kMoves,       ///< Each output is the input at the same position.
   kStashes,
-  kScatters,  ///< Its outputs are shards of what kReduces would make.
+  kScatters,  ///< Its outputs are shards of the outputs that kReduces would make.
   kShards,    ///< Each output is the shard of the input at the same position.
   kGathers,   ///< Each output is the full tensor of the input at the same position.
   kRestores,
@@ -27,9 +27,9 @@ enum class Effect : std::uint8_t {
 
 struct FlatOperation {
   Effect effect = Effect::kComputes;
-  bool reads_moment = false;  ///< Equal inputs give different values in different micro-batches.
+  bool reads_moment = false;  ///< Identical inputs give different values in different micro-batches.
   bool in_place = false;      ///< At least one output is also an input.
-  /// Numbers of leading inputs and outputs that are cut if the operation works on shards (Operator::on_shards).
+  /// Numbers of leading inputs and outputs that are sharded if the operation works on shards (Operator::on_shards).
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;
   /// Hash of the kind, attributes and output types, but not the inputs. For an all-reduce or a stream, it covers only
@@ -44,7 +44,7 @@ struct FlatOperation {
   std::int64_t entry = 0;        ///< In calls: added to the callee's entries of remote buffers.
   std::uint32_t group = 0;       ///< In exchanges of shards: number of replicas that share a tensor; 0: all.
   std::uint32_t entries = 0;     ///< In moves of entries: index of the first one in FlatGraph::entries; otherwise 0.
-  std::uint32_t call = 0;        ///< In calls: position among the calls of its callee.
+  std::uint32_t call = 0;        ///< In calls: position among the calls of the same callee.
   /// If the operation's random numbers depend on its call's salts, the index in FlatGraph::salted of its `what` for the
   /// first call; those for the other calls follow. Otherwise kNotSalted.
   std::uint32_t salted = ~std::uint32_t{0};
@@ -60,7 +60,7 @@ struct FlatRegion {
 
 struct FlatFunction {
   std::string name;
-  bool called = false;  ///< Other functions call it; the host runs the functions that are not called.
+  bool called = false;  ///< Whether other functions call it; the host runs those that are not called.
   std::vector<FlatRegion> regions;
 };
 
@@ -78,7 +78,7 @@ inline constexpr std::uint32_t kNoStash = ~std::uint32_t{0};
 struct FlatGraph {
   const Graph* graph = nullptr;
   bool has_calls = false;
-  std::vector<FlatFunction> functions;  ///< As in the graph.
+  std::vector<FlatFunction> functions;  ///< In the same order as in the graph.
   std::vector<FlatOperation> operations;
   std::vector<std::uint32_t> ids;
   std::vector<Number> parts;  ///< For each output of a host stream: hash of its field in the record.
@@ -104,8 +104,8 @@ struct FlatGraph {
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 };
 
-/// Requires: `verify_operations` holds for the graph, which must outlive the result. Errors: kBug if a call names an
-/// unknown function, or does not provide the salts that its callee's operations need.
+/// Flattens a graph, which must outlive the result. Requires: `verify_operations` holds for it. Errors: kBug if a call
+/// names an unknown function, or does not provide the salts that its callee's operations need.
 Result<FlatGraph> flatten(const Graph& graph);
 
 }  // namespace poprun

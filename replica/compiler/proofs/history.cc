@@ -19,7 +19,7 @@ bool same_instant(const Evaluation& a, const Evaluation& b) {
   return a.now.counts == b.now.counts && a.now.index == b.now.index;
 }
 
-/// Returns, of `last` and all evaluations upstream of it, the earliest whose operands are all values of the plain job.
+/// Returns the earliest evaluation, among `last` and those upstream of it, whose operands are all in the plain job.
 const Evaluation* first_wrong(const History& plain, const History& rewritten, std::uint32_t last) {
   std::vector<char> seen(rewritten.evaluations().size() + 1);
   std::vector<std::uint32_t> open{last};
@@ -43,7 +43,7 @@ const Evaluation* first_wrong(const History& plain, const History& rewritten, st
   return first == 0 ? nullptr : &rewritten.at(first);
 }
 
-/// Returns the plain job's evaluation that, among those that `fits` accepts, has the most in common with `is`.
+/// Returns the evaluation that has most in common with `is`, among those of the plain job that `fits` accepts.
 template <typename Fits>
 const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is, Fits fits) {
   const auto name = [](const History& history, const Evaluation& evaluation) {
@@ -80,7 +80,7 @@ const Evaluation* counterpart(const History& plain, const History& rewritten, co
   return found != nullptr ? found : most_alike(plain, rewritten, is, is_same);
 }
 
-/// Says how `is` differs from its counterpart `should`.
+/// Describes how `is` differs from its counterpart `should`.
 std::string difference(const History& plain, const Evaluation& should, const History& rewritten, const Evaluation& is) {
   const Operation& operation = *is.operation->source;
   const Operation& original = *should.operation->source;

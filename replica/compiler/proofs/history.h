@@ -24,14 +24,14 @@ class History {
  public:
   explicit History(const FlatGraph& graph) : graph_(graph) {}
 
-  /// Returns the evaluation's number; the first is 1.
+  /// Adds an evaluation and returns its number; the first is 1.
   std::uint32_t add(Evaluation evaluation);
 
   /// Records that a tensor holds a value. The first holder names the value.
   void hold(std::uint32_t tensor, const Value& value);
 
   [[nodiscard]] const FlatGraph& graph() const { return graph_; }
-  /// Requires: 0 < evaluation.
+  /// Returns the evaluation with this number. Requires: 0 < evaluation.
   [[nodiscard]] const Evaluation& at(std::uint32_t evaluation) const { return evaluations_.at(evaluation - 1); }
   [[nodiscard]] const std::vector<Evaluation>& evaluations() const { return evaluations_; }
 
@@ -52,8 +52,8 @@ class History {
   std::map<Key, Holder> holders_;
 };
 
-/// Says in one line why `got` in `rewritten` differs from `wanted` in `plain`. Names the first upstream operation that
-/// turns values of the plain job into one that the plain job does not have, and says what is wrong with that operation.
+/// Explains in one line why `got` in `rewritten` differs from `wanted` in `plain`. Names the first upstream operation
+/// that computes, from values of the plain job, a value unknown to that job, and says what is wrong with the operation.
 std::string explain_difference(const History& plain, const Value& wanted, const History& rewritten, const Value& got);
 
 /// Describes one execution, such as "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1".

@@ -157,7 +157,7 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
   digest_.add(static_cast<std::uint64_t>(value.form)).add(std::uint64_t{value.group});
 }
 
-/// Returns what is wrong if sharded operands are not shards of one shape in one replica group, or else an empty string.
+/// Describes the error if sharded operands are not shards of one shape in one replica group. Otherwise returns "".
 std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint32_t group) const {
   const std::vector<Tensor>& tensors = graph_.graph->tensors();
   const std::optional<TensorType>* whole = nullptr;
@@ -192,7 +192,7 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
   return {};
 }
 
-/// Returns the form of the operation's unsharded results, or nothing if it cannot read its inputs.
+/// Returns the form of the operation's unsharded results, or nothing if the operation cannot read its inputs.
 std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation, const Instant& now) {
   Parts parts;
   std::string wrong;

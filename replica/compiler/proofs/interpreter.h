@@ -15,8 +15,8 @@ namespace poprun {
 
 class History;
 
-/// `count` consecutive records that the host read from one stream. They are equal but for micro-batch indices, which
-/// begin at `index`.
+/// `count` consecutive records that the host read from one stream. They are identical except for their micro-batch
+/// indices, which begin at `index`.
 struct Sent {
   Number what;
   std::int64_t index = 0;
@@ -34,16 +34,16 @@ struct Sent {
 /// job's graph before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
-/// the last one. This is so if every tensor and every stash entry holds its value from the round before, shifted by one
-/// micro-batch, and if both rounds made the same values, each seen from its own micro-batch. What an operation computes
-/// depends only on how many micro-batches its operands lag behind, so by induction all further rounds are shifts of it.
+/// the last one. They do if every tensor and stash entry holds its value from the round before, shifted by one
+/// micro-batch, and if both rounds made the same values, relative to their own micro-batches. A result depends only on
+/// how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
 class Interpreter {
  public:
   /// If `history` is given, the interpreter records every evaluation in it and skips no round.
   explicit Interpreter(const FlatGraph& graph, History* history = nullptr);
 
-  /// Runs a function as the host does. If `counts`, numbers values relative to their micro-batches. Errors: kBug if an
-  /// operation reads a tensor that nothing has written.
+  /// Runs a function as the host does. If `counts` is true, numbers values relative to their micro-batches. Errors:
+  /// kBug if an operation reads a tensor that nothing has written.
   Status run(std::uint32_t function, bool counts);
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
@@ -66,7 +66,7 @@ class Interpreter {
     bool sends_twice = false;  ///< Whether the round sent more than one record to one stream.
   };
 
-  /// The result of an operation: a number as seen from `shift`.
+  /// The result of an operation: its number, relative to micro-batch `shift`.
   struct Term {
     Number number;
     std::int64_t shift = kFixed;
@@ -101,7 +101,7 @@ class Interpreter {
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// Skips `rounds` rounds and returns true if every slot holds its value from before the last round, advanced.
+  /// If every slot holds its value from before the last round, advanced, skips `rounds` rounds and returns true.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);

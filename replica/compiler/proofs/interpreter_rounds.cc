@@ -1,4 +1,4 @@
-/// How the interpreter skips rounds of a repeat that do the same as the round before.
+/// The part of the interpreter that skips rounds of a repeat if they do the same as the round before.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -41,7 +41,7 @@ bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   return true;
 }
 
-/// Applies to a stash what the next `rounds` rounds do with it. Requires: `goes_on` returned true.
+/// Updates a stash as the next `rounds` rounds would. Requires: `goes_on` returned true.
 void Interpreter::go_on(std::uint32_t stash, std::int64_t rounds) {
   const std::uint32_t now = graph_.stashes[stash].begin + used_[stash].entry;
   const Value value = slots_[now];
@@ -93,7 +93,7 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
   return true;
 }
 
-/// Makes all values independent of micro-batches, because the next function counts its own micro-batches.
+/// Makes all values independent of micro-batches, because the next function counts micro-batches from the start.
 void Interpreter::settle() {
   for (std::uint32_t s = 0; s < slots_.size(); ++s) {
     Value& v = slots_[s];

@@ -42,7 +42,7 @@ class Occupancy {
   }
 
  private:
-  /// How a tensor lost its bytes: another tensor took them, or a step released them (then `taker` is the tensor).
+  /// How a tensor lost its bytes: another tensor took them, or a step released them (`taker` is then that tensor).
   struct Loss {
     const proto::Step* step = nullptr;  ///< Null if the tensor never held bytes, or lost them when a function ended.
     std::uint32_t taker = 0;
@@ -77,7 +77,7 @@ class Occupancy {
     bool writes = false;
   };
 
-  /// Returns the entries that a copy names. `first` is added to their numbers in the running function.
+  /// Returns the entries that a copy names. `first` is the running function's offset, which is added to their numbers.
   static std::vector<Entry> entries_of(const proto::Step& step, std::uint64_t first) {
     std::vector<Entry> entries;
     const proto::Copy& copy = step.copy();

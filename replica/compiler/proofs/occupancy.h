@@ -13,7 +13,7 @@ namespace poprun {
 ///     then on, its inputs and outputs hold the bytes together.
 ///   - Otherwise an operator's output may share a byte with an input only if the operator may take
 ///     that input's bytes (Operator::in_place), and never with another output.
-///   - A step that reads or updates a tensor must find it as it was written. Of a stash, only the
+///   - A step that reads or updates a tensor must find it as it was written. For a stash, only the
 ///     entry that the step reads counts.
 ///   - A step poisons the bytes that it releases: every tensor that held any of them is lost.
 ///   - Between two functions that the host runs, only tensors that are always live survive.
@@ -21,9 +21,9 @@ namespace poprun {
 ///     step that computes or reduces uses tensors of one IPU. On each IPU, the highest byte that any
 ///     step uses is at the planned peak.
 ///
-/// Runs every function that the host runs, in the Program's order, and then all of them but "load" again. A repeat ends
-/// as soon as the map has not changed for as many consecutive rounds as the longest stash has entries, because every
-/// entry has then had its turn.
+/// Runs every function that the host runs, in the Program's order, then all except "load" again. A repeat ends as soon
+/// as the map has not changed for as many consecutive rounds as the longest stash has entries, because every entry has
+/// then had its turn.
 ///
 /// Errors: kBug; the message names the step, the tensor, and what took its bytes. Cost: about 100 ns per tensor that a
 /// step uses in each of those rounds, whatever a repeat's count.

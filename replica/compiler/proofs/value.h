@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// A value's number, or zero for none. Equal computations have equal numbers; others collide with probability 2^-127.
+/// A value's number, or zero for no value. Identical computations have the same number; others collide with p = 2^-127.
 struct Number {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -20,8 +20,8 @@ struct Number {
   friend auto operator<=>(const Number&, const Number&) = default;
 };
 
-/// A hash of everything that is added, in order. It consists of two chains of 64 bits. Each step is a bijection of the
-/// word added, by MurmurHash3's finaliser (Austin Appleby, public domain). Cost: about 3 ns per word.
+/// A hash of all added words, in order. It consists of two 64-bit chains, each a bijection of the word that is added,
+/// based on MurmurHash3's finaliser (Austin Appleby, public domain). Cost: about 3 ns per word.
 class NumberBuilder {
  public:
   explicit NumberBuilder(Number begin = {})
@@ -70,7 +70,7 @@ struct Instant {
   std::int64_t entry = 0;  ///< Added to the entry numbers of remote buffers.
 };
 
-/// The shift of values that depend on no micro-batch.
+/// The shift of values that do not depend on any micro-batch.
 inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
 
 /// The part of a value that a replica holds. In every form, the number is that of the full value.
@@ -101,7 +101,7 @@ struct Value {
   Number start;
   Number update;
   std::int64_t length = 0;  ///< Number of updates; 0 if the value is not a chain.
-  std::uint32_t place = 0;  ///< Which output of the updates the value is.
+  std::uint32_t place = 0;  ///< Index of the value among the outputs of each update.
   Form form = Form::kWhole;
   std::uint32_t group = 0;       ///< Number of replicas that share the value; 0 for all of them, and for a full value.
   std::uint32_t evaluation = 0;  ///< The evaluation in a History that made it.
@@ -122,7 +122,7 @@ struct Advance {
   std::int64_t length = 0;
 };
 
-/// Returns how a value has changed, or nothing if the new value is not the old one, shifted.
+/// Returns how a value has changed, or nothing if no Advance leads from the old value to the new one.
 inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
   if (!before.exists() || !now.exists()) {
     return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;
@@ -148,7 +148,7 @@ inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   return value;
 }
 
-/// Adds a value as seen from micro-batch `from`. Values with the same number at the same distance add the same.
+/// Adds a value as seen from micro-batch `from`: its number and its distance, so that shifted values add the same.
 inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
   builder.add(value.number);
   builder.add(value.shift == kFixed ? kFixed : from - value.shift);
