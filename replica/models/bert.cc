@@ -6,7 +6,7 @@
 
 /// BERT (Devlin et al., 2018) with its two pretraining heads (masked language model, next sentence). The parameters
 /// have the names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout
-/// is applied where Hugging Face applies it, at a single rate. Every token sees every other token.
+/// is applied where Hugging Face applies it, at a single rate. Every token attends to all tokens.
 ///
 ///   tokens i32[B,T]
 ///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not count
@@ -165,7 +165,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   return outputs;
 }
 
-/// BERT with Devlin et al.'s vocabulary, longest sequence and number of masks per sequence (max_predictions_per_seq).
+/// Returns BERT with Devlin et al.'s vocabulary, sequence length and masks per sequence (max_predictions_per_seq).
 Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kLength = 512;
   constexpr std::int64_t kMasks = 76;

@@ -20,7 +20,7 @@ constexpr double kEpsilon = 1e-5;
 
 using Sizes = layers::TransformerSizes;
 
-/// Returns the initial deviation of weights that feed the residual stream. It falls with the number of additions to it.
+/// Returns the initial standard deviation of weights that feed the residual stream. It decreases with depth.
 double residual_deviation(const Sizes& m) {
   return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
 }
@@ -104,7 +104,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   return layers::score(builder, logits, inputs, "loss");
 }
 
-/// GPT-2 with Radford et al.'s context and vocabulary.
+/// Returns GPT-2 with Radford et al.'s context and vocabulary.
 Model gpt2(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kContext = 1024;
   return {.name = name,

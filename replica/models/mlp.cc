@@ -4,7 +4,7 @@
 #include "replica/models/layers/model.h"
 
 /// Dense layers on flattened images. By default, the layers are 784-1024-1024-10 for 28 x 28 images and ten classes,
-/// with 1,863,690 parameters. The sizes are layers (the number of hidden layers), hidden and classes.
+/// with 1,863,690 parameters. The sizes are `layers` (the number of hidden layers), `hidden` and `classes`.
 namespace poprun::models::mlp {
 namespace {
 

@@ -34,7 +34,7 @@ TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows
                      {name + ".normalised", name + ".mean", name + ".variance"})[0];
 }
 
-/// Returns whether `groups` divides the channels of x; if not, makes the builder refuse, with `name` in the message.
+/// Returns whether `groups` divides the channels of x. If not, makes the builder refuse the layer called `name`.
 bool accept(Builder& builder, const std::string& name, TensorId x, std::int64_t groups) {
   if (!builder.status()) {
     return false;

@@ -7,16 +7,16 @@
 #include "replica/ops/builder/builder.h"
 
 /// Layers. The initial values of the parameters NAME.weight and NAME.bias are those of PyTorch: uniform in
-/// +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)).
-/// Group normalisation (Wu and He, 2018) brings each group of an image's channels to mean 0 and variance 1, then scales
-/// and shifts each channel. One group per channel makes it instance normalisation, a single group layer normalisation.
+/// +-1/sqrt(fan-in) (kaiming_uniform_ with a = sqrt(5)). Group normalisation (Wu and He, 2018) brings each group of an
+/// image's channels to mean 0 and variance 1, then scales and shifts each channel. With one group per channel, it is
+/// instance normalisation; with a single group, it is layer normalisation.
 namespace poprun::layers {
 
 /// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged.
 /// [N,C,H,W] is returned in the layout of convolutions. f32 features [N,F] stay rows; u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
-/// What a classifier requires of its images.
+/// Requirements of a classifier on its images.
 struct ImageNeeds {
   bool planes = true;           ///< Whether images must be [N,C,H,W]; if false, features [N,F] suffice.
   std::int64_t least_size = 1;  ///< Smallest height and width.
@@ -26,12 +26,12 @@ struct ImageNeeds {
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
 
 /// Adds the end of a classifier: a `linear` layer whose outputs are the classes and, if the model is scored, the loss
-/// against "labels". The number of classes is the size "classes" if given, else that of the data. Makes the builder
-/// refuse (kUsage) labels that are not i32[N] or are too large for the number of classes.
+/// against "labels". The number of classes is the size "classes" if given, or else comes from the data. Makes the
+/// builder refuse (kUsage) labels that are not i32[N] or are too large for the number of classes.
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs);
 
-/// Makes the logits the outputs. If the model is scored, also adds their cross entropy against the dataset's "labels"
-/// as a tensor with the name given by `loss`.
+/// Makes the logits the model's prediction. If the model is scored, also adds their cross entropy against the dataset's
+/// "labels", in a tensor whose name is `loss`.
 ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss);
 
 /// A convolution with a square kernel.
@@ -48,7 +48,7 @@ struct Convolution {
 
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
 
-/// torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and NAME.bias (0),
+/// Adds torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and NAME.bias (0),
 /// buffers NAME.running_mean (0) and NAME.running_var (1). Training normalises with the statistics of the replica's
 /// micro-batch and updates the buffers from them. There is no NAME.num_batches_tracked: PyTorch needs it only if
 /// momentum is None.
@@ -56,20 +56,20 @@ TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool 
 
 TensorId relu(Builder& builder, const std::string& name, TensorId x);
 
-/// Max pooling over adjacent squares of `size`.
+/// Adds max pooling over adjacent squares of `size`.
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size);
 
-/// Max pooling over squares of `size`, `stride` apart, with `pad` on each side.
+/// Adds max pooling over squares of `size`, `stride` apart, with `pad` on each side.
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size, std::int64_t stride,
                    std::int64_t pad);
 
-/// The mean of each channel: [N,C,H,W] to [N,C,1,1].
+/// Averages each channel: [N,C,H,W] to [N,C,1,1].
 TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 
-/// [N, ...] to [N, features].
+/// Flattens [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
 
-/// Gives x another shape and keeps the row-major order of its elements.
+/// Changes the shape of x and keeps the row-major order of its elements.
 TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
 
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
@@ -81,7 +81,7 @@ TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int6
 TensorId group_norm(Builder& builder, const std::string& name, TensorId x, TensorId w, TensorId b, std::int64_t groups,
                     double epsilon);
 
-/// torch.nn.GroupNorm with its defaults: parameters NAME.weight (1) and NAME.bias (0), epsilon 1e-5.
+/// Adds torch.nn.GroupNorm with its defaults: parameters NAME.weight (1) and NAME.bias (0), epsilon 1e-5.
 TensorId group_norm(Builder& builder, const std::string& name, TensorId x, std::int64_t groups);
 
 }  // namespace poprun::layers

@@ -10,12 +10,12 @@
 #include "replica/choices/choices.h"
 #include "replica/ops/builder/builder.h"
 
-/// Built-in models. Each .cc file in replica/models defines one model or family of models in all its sizes.
+/// Built-in models. Each .cc file in replica/models defines one model, or one family of models, in all sizes.
 namespace poprun {
 
-/// What a model is built from: the tensors that the host streams deliver, facts about them, and settings of the job.
+/// Everything that a model is built from: the tensors that host streams deliver, facts about them, and job settings.
 struct ModelInputs {
-  std::vector<std::string> names;  ///< Such as "images" and "labels".
+  std::vector<std::string> names;  ///< For example, "images" and "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.
   std::int64_t classes = 0;        ///< The largest label or token plus one.
   std::int64_t label_classes = 0;  ///< The largest label plus one.
@@ -23,10 +23,10 @@ struct ModelInputs {
   double deviation = 1;
   double dropout = 0;                         ///< Dropout rate in training, for models that have dropout.
   bool half = false;                          ///< Whether activations will be stored as float16.
-  Normalisation normalisation = {};           ///< What models with batch normalisation use for it.
-  std::string frozen = {};                    ///< The job's training.frozen, for notes about it.
+  Normalisation normalisation = {};           ///< Kind of normalisation for models with batch normalisation.
+  std::string frozen = {};                    ///< The job's training.frozen, for the text of notes.
   bool training = true;                       ///< False for evaluation, which uses the variables of training.
-  std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
+  std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes; see sizes_of.
 
   [[nodiscard]] std::int64_t size(const std::string& name) const;  ///< Requires: the model declares it.
   [[nodiscard]] bool has(std::string_view name) const;             ///< Whether the dataset has this tensor.
@@ -50,7 +50,7 @@ struct Sample {
   std::int64_t classes = 0;
 };
 
-/// A default in Model::sizes: the data determines the size unless the job gives it.
+/// Default in Model::sizes for a size that comes from the data unless the job sets it.
 inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
@@ -68,11 +68,11 @@ struct Model {
 
 std::vector<Model> all_models();  ///< Sorted by name.
 
-/// Finds a model. Errors: kUsage if there is none of that name; the message suggests others.
+/// Finds a model by name. Errors: kUsage if there is none; the message suggests others.
 Result<Model> find_model(std::string_view name);
 
 /// Returns the model's sizes with the `given` ones in place of their defaults. Errors: kUsage for a size that is not
-/// positive or that the model lacks; the message lists the model's sizes.
+/// positive or that the model does not have; the message lists all sizes.
 Result<std::map<std::string, std::int64_t>> sizes_of(const Model& model,
                                                      const std::map<std::string, std::int64_t>& given);
 

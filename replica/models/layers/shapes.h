@@ -18,7 +18,7 @@ enum class DepthOrder : std::uint8_t {
 TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order);
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block);
 
-/// Repeats x, row-major, of any element type, `repeats[d]` times along each dimension d. Differentiable for f32.
+/// Repeats x, row-major and of any element type, `repeats[d]` times along each dimension d. Differentiable for f32.
 TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape& repeats);
 
 enum class Reduction : std::uint8_t {
@@ -35,7 +35,7 @@ enum class Reduction : std::uint8_t {
 };
 
 /// Reduces x, f32 in any layout, over `axes` (within its rank, in any order). With `keep_dims`, the result has x's rank
-/// and layout and size 1 along the axes. Otherwise, it is row-major and lacks these dimensions.
+/// and layout and size 1 along the axes. Otherwise, it is row-major without these dimensions.
 TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x, const Shape& axes,
                 bool keep_dims);
 

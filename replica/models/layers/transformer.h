@@ -8,7 +8,7 @@
 #include "replica/ops/builder/builder.h"
 
 /// Layers of transformers. Parameters are called NAME.weight and NAME.bias. Unless stated otherwise, initial weights
-/// are normal with deviation 0.02, as in GPT-2 and BERT, and biases are 0.
+/// are normally distributed with standard deviation 0.02, as in GPT-2 and BERT, and biases are 0.
 ///
 ///   B  sequences    T  tokens    H  features    h  heads of d = H / h features
 namespace poprun::layers {
@@ -21,7 +21,7 @@ struct TransformerSizes {
   std::int64_t hidden;
   std::int64_t heads;
   std::int64_t vocabulary;
-  std::int64_t sequence_length;  ///< Longest sequence that has positions.
+  std::int64_t sequence_length;  ///< Longest sequence, in tokens.
   double dropout;                ///< 0 outside training.
 };
 TransformerSizes transformer_sizes(const ModelInputs& inputs);
@@ -47,7 +47,7 @@ TensorId embed(Builder& builder, const std::string& name, TensorId table, Tensor
 /// Returns the first T rows of a table of positions, as [T, features].
 TensorId positions(Builder& builder, const std::string& name, TensorId table, std::int64_t T);
 
-/// Layer normalisation over the last dimension. The initial weights are 1.
+/// Adds layer normalisation over the last dimension. The initial weights are 1.
 TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, double epsilon);
 
 /// A dense layer from [...,I] to [...,features].

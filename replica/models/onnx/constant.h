@@ -24,12 +24,12 @@ bool is_real(Element element);     ///< float, double, float16, bfloat16.
 bool is_integer(Element element);  ///< int8 to int64 and uint8 to uint64, but not bool.
 
 inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;          ///< Limit for folding, in elements.
-inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Limit for tensors: device addresses.
+inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Limit of device addressing.
 
 /// Returns the number of elements (1 for rank 0). Errors: kData for a negative dimension or more than kMostElements.
 Result<std::int64_t> checked_elements(const Shape& shape);
 
-/// A tensor on the host. Reals are stored as float32, the rest as int64. If all elements are equal, one may be stored.
+/// A tensor on the host. Reals are stored as float32, the rest as int64. If all are equal, a single one may be stored.
 struct Constant {
   Element element = ::onnx::TensorProto::FLOAT;
   Shape shape;
@@ -54,11 +54,11 @@ struct Constant {
   static Constant of_reals(std::vector<float> values, Shape shape);
 };
 
-/// Reads a stored tensor. Errors, which name it: kData for an unsupported type, wrong sizes or data in another file.
+/// Reads a stored tensor. Errors name the tensor: kData for an unsupported type, wrong sizes or data in another file.
 Result<Constant> read_tensor(const ::onnx::TensorProto& tensor);
 
-/// Returns the bytes of a row-major device tensor of type `data` with these elements. f32 takes elements of any type;
-/// i32 and u8 take integers and bools. Errors: kData if an integer does not fit.
+/// Returns the bytes of a row-major device tensor of type `data` with these elements. f32 accepts elements of any type;
+/// i32 and u8 accept integers and bools. Errors: kData if an integer does not fit.
 Result<std::string> device_bytes(const Constant& constant, DataType data);
 
 /// Returns a constant of shape `shape` whose element i is element source(i) of x.
@@ -88,7 +88,7 @@ struct Binary {
   float (*reals)(float, float) = nullptr;
   bool (*compares)(double, double) = nullptr;  ///< Compares elements of any type; the result is bool.
 };
-/// Applies a function with broadcasting. The result has the type of a. Errors: kData if the shapes do not broadcast.
+/// Applies a function with broadcasting. The result is bool or of a's type. Errors: kData if shapes do not broadcast.
 Result<Constant> folded(const Constant& a, const Constant& b, const Binary& function);
 
 }  // namespace poprun::onnx_import

@@ -11,13 +11,13 @@
 namespace poprun::onnx_import {
 namespace {
 
-/// A tensor does not count if the largest one that crosses the same place is more than this many times larger.
+/// An activation does not count if the largest one that crosses the same place is more than this many times as large.
 constexpr std::int64_t kSmall = 16;
 
 constexpr std::size_t kFewestPieces = 4;
 constexpr std::size_t kWidest = 8;
 
-/// Live range of an activation: from after operation `begin` up to operation `end`.
+/// Live range of an activation, which starts after operation `begin` and ends with operation `end`.
 struct Life {
   std::size_t begin = 0;
   std::size_t end = 0;

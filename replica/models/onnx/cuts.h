@@ -32,11 +32,11 @@ struct ImportedOperations {
 ///               '------------------^                             no | where two tensors cross
 ///
 /// The width of a place is the number of activations that cross it, not counting those far smaller than the largest,
-/// such as masks. Wider places are cut only if the narrowest give fewer than four pieces. Thus, a residual block is one
-/// piece.
+/// such as masks. Wider places are cut only if the narrowest give fewer than four pieces. A residual block is therefore
+/// one piece.
 ///
 /// A piece is named after the folders that its nodes' names share ("encoder/layer.0"), or else after the output of its
-/// first product. The first piece begins at node 0. Deterministic. Cost: O(operations * tensors alive).
+/// first product. The first piece begins at node 0. Deterministic. Cost: O(operations * live tensors).
 std::vector<Piece> narrowest_cuts(const ImportedOperations& imported, const ::onnx::GraphProto& file);
 
 }  // namespace poprun::onnx_import

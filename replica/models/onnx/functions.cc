@@ -62,12 +62,12 @@ std::string outputs(int count) {
   return counted(static_cast<std::uint64_t>(count), "output");
 }
 
-/// What the names and attributes in a function's body mean in one call.
+/// Meaning of the names and attributes of a function's body in one call.
 struct Call {
-  int opset = 0;                             ///< Opset of the body.
-  std::string prefix;                        ///< Empty in the model's own graph.
-  std::map<std::string, std::string> names;  ///< The caller's names by the function's names of inputs and outputs.
-  std::map<std::string, AttributeProto> attributes;  ///< Attributes that the call gives.
+  int opset = 0;                                     ///< Opset of the body.
+  std::string prefix;                                ///< Empty in the model's own graph.
+  std::map<std::string, std::string> names;          ///< Maps the function's inputs and outputs to the caller's names.
+  std::map<std::string, AttributeProto> attributes;  ///< Attributes that the call sets.
 
   [[nodiscard]] std::string name_of(const std::string& name) const {
     const auto found = names.find(name);
@@ -155,7 +155,7 @@ class Expansion {
     return copy;
   }
 
-  /// Adds an attribute unless it refers to an attribute that the call omits. In that case, the default applies.
+  /// Adds an attribute. If it refers to an attribute that the call omits, adds nothing, and the default applies.
   Status add_attribute(const Call& call, const AttributeProto& attribute, NodeProto& node) {
     if (!attribute.ref_attr_name().empty()) {
       if (const auto given = call.attributes.find(attribute.ref_attr_name()); given != call.attributes.end()) {

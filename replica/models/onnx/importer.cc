@@ -23,7 +23,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Replaces control characters by '?', since names from the file may contain anything.
+/// Replaces control characters by '?', since names from the file can contain anything.
 Error on_one_line(Error error) {
   std::ranges::replace_if(
       error.message, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
@@ -318,7 +318,7 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   const NodeProto& proto = *last.node;
   Node node(scope, proto);
   if (!node.has(0) || !scope.values.contains(proto.input(0))) {
-    return false;  // It is refused when it is translated.
+    return false;  // The import refuses the node.
   }
   const bool joined = scope.opset < 13;
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
@@ -335,7 +335,7 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
   return true;
 }
 
-/// If the file was written for another batch size, which is then the likely cause of the error, adds a remedy to it.
+/// Adds a remedy to the error if the file was written for a different batch size, which is then the likely cause.
 Error with_batch_of_file(const Scope& scope, Error error) {
   if (scope.file_batch > 0 && scope.file_batch != scope.batch &&
       error.message.find("not supported") == std::string::npos) {
@@ -423,8 +423,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   if (proto->graph().output().empty()) {
     return fail(ErrorCode::kData, "its graph has no outputs; export the model with at least one output");
   }
-  // This comes first, since libonnx's checker takes functions and unknown operators for experiments and prints
-  // warnings.
+  // This comes first, since libonnx's checker considers functions and unknown operators experimental and warns.
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
   POPRUN_TRY(check(*proto));

@@ -43,7 +43,7 @@ struct GraphInput {
 class OnnxModel {
  public:
   /// Parses and checks a file. Errors: kData if it is not an ONNX model, has no outputs, contains a name that is not
-  /// UTF-8, or if libonnx's checker refuses it; kUsage for an opset newer than kNewestOpset or for unsupported
+  /// UTF-8, or is refused by libonnx's checker; kUsage for an opset newer than kNewestOpset or for unsupported
   /// operators (the message lists the supported ones); and the errors of expand_functions.
   static Result<OnnxModel> parse(std::string_view bytes);
 
@@ -68,12 +68,12 @@ class OnnxModel {
 struct ImportOptions {
   std::vector<TensorId> inputs;  ///< In the order of OnnxModel::inputs.
 
-  /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, may
+  /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, can
   /// read the value here. Nothing else is computed from them.
   std::map<std::string, Constant> samples;
   bool training = false;  ///< If set, batch normalisation uses the batch's statistics, and dropout drops elements.
-  /// Nodes that the file stores in training mode also run in that mode outside training, as test cases require. A job
-  /// ignores the mode in which its file was exported.
+  /// Whether nodes that the file stores in training mode also run in that mode outside training, as test cases require.
+  /// A job ignores the mode of the export.
   bool as_written = false;
 
   bool half = false;            ///< Whether to clamp finite constants to float16's range, for a job in half precision.

@@ -18,7 +18,7 @@ namespace {
 
 using layers::reshape;
 
-/// Returns `[N,3,224,224]`, with N for the batch and ? for dimensions that are left open.
+/// Returns a shape as text, such as `[N,3,224,224]`, with N for the batch and ? for open dimensions.
 std::string shape_text(const Shape& dims) {
   std::vector<std::string> parts;
   for (std::size_t d = 0; d < dims.size(); ++d) {
@@ -189,7 +189,7 @@ void keep_as_metrics(Graph& graph, std::size_t first) {
   }
 }
 
-/// Adds the mean of mean((y - target)^2) over the rows that count. It selects those rows instead of multiplying by a
+/// Adds the mean, over the rows that count, of mean((y - target)^2). It selects those rows instead of multiplying by a
 /// mask, since no factor turns a NaN or an infinity into 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output, TensorId labels) {
   const Shape shape = builder.type(output).shape;

@@ -23,10 +23,10 @@ class JobModel {
 
   /// Appends the model and, if it is scored, its loss.
   ///
-  /// An input takes the dataset's tensor of the same name ("input_ids" takes "tokens", and "token_type_ids" takes
-  /// "segments"). If there is no such tensor, the only input of a model takes the first tensor that is not labels.
-  /// Images arrive as normalised floats, tokens as integers. The batch dimension comes from the data, whatever the file
-  /// says. If the input is [N,C,L], floats [N,1,C,L] are taken as a sequence.
+  /// An input reads the dataset's tensor of the same name ("input_ids" reads "tokens", and "token_type_ids" reads
+  /// "segments"). If there is no such tensor, a model's only input reads the first tensor that is not labels. Images
+  /// arrive as normalised floats, tokens as integers. The batch dimension comes from the data, whatever the file says.
+  /// If the input is [N,C,L], floats [N,1,C,L] are treated as a sequence.
   ///
   ///   cross-entropy       compares the output, logits [N,K] or [N,...,K] or else [N,K,...], with "labels" i32[N] or
   ///                       i32[N,...]; a Softmax at the end is left out, since the loss includes one

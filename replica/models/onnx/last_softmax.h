@@ -20,7 +20,7 @@ struct LastSoftmax {
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
 /// Returns why the Softmax must be kept, for example because it is not over the classes. Returns nothing if the loss
-/// can take the Softmax's input, of shape `x`, instead. `joined` says whether the Softmax treats its axis and all later
+/// can take the Softmax's input, of shape `x`, instead. `joined` is true if the Softmax treats its axis and all later
 /// dimensions as one; `labels` is the shape of the labels, if any.
 std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& x, bool joined,
                                           const std::optional<Shape>& labels, const ::onnx::ValueInfoProto& output);
@@ -32,7 +32,7 @@ std::size_t classes_axis(const Shape& logits, const Shape& labels);
 /// be last, as in logits [N,2,2,2], they are taken to be second in images and last in sequences [N,T,K].
 bool classes_come_second(const Shape& logits, const Shape& labels);
 
-/// Returns whether, judging by the labels, the classes of the logits may come either second or last.
+/// Returns whether, judging by the labels, the classes of the logits could be either second or last.
 bool classes_are_ambiguous(const Shape& logits, const Shape& labels);
 
 /// Removes trailing 1s after the first two dimensions, as in [N,K,1,1] after global pooling.

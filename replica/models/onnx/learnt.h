@@ -28,12 +28,12 @@
 /// model.trained-constants trains tensors that the rule excludes; training.frozen excludes tensors that it trains.
 namespace poprun::onnx_import {
 
-/// How a file stores weights.
+/// Describes how a file stores weights.
 class Storage {
  public:
   Storage() = default;
 
-  /// `trained` is a regular expression of names to train whatever the rule says, or empty.
+  /// `trained` is a regular expression that matches names to train whatever the rule says, or empty.
   Storage(const ::onnx::ModelProto& model, const std::string& trained);
 
   [[nodiscard]] bool in_nodes() const { return in_nodes_; }  ///< Whether weights are stored in Constant nodes.
@@ -41,7 +41,7 @@ class Storage {
   /// Returns whether the file's exporter gives variables names like this one.
   [[nodiscard]] bool names_variable(const std::string& name) const;
 
-  /// Returns whether an Identity with this output is PyTorch's copy of a weight, written for an equal one.
+  /// Returns whether an Identity with this output is how PyTorch stores a second weight with the same values.
   [[nodiscard]] bool copies_weight(const std::string& output) const { return pytorch_ && names_variable(output); }
   [[nodiscard]] bool forces(const std::string& name) const;  ///< Whether the user wants this tensor to be trained.
 
@@ -59,7 +59,7 @@ struct Verdict {
   std::string reason = {};  ///< Why it is not learnt, if it could be taken for a weight.
 };
 
-/// Names of the tensors that are trained although they look like constants, or are constants but look like weights.
+/// Names of tensors that are trained although they look like constants, or constant although they look like weights.
 struct Surprises {
   std::set<std::string> numbers;                 ///< Single numbers that are trained.
   std::map<std::string, std::string> constants;  ///< Tensors that are not trained, with the reason.
@@ -67,7 +67,7 @@ struct Surprises {
 
   void add(const Surprises& others);
 
-  /// Returns one note on them, except numbers that `frozen` (a regular expression or "") matches, or "" if none remain.
+  /// Returns one note on all tensors except numbers that `frozen` (a regex or "") matches, or "" if none remain.
   [[nodiscard]] std::string note(const std::string& frozen) const;
 };
 

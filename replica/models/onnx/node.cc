@@ -21,7 +21,7 @@ bool all_equal(const Constant& constant) {
                          : constant.element == Proto::BOOL && constant.integers.size() == 1;
 }
 
-/// Returns whether the constant holds different reals. The ones and zeros of a norm without weights are not a surprise.
+/// Returns whether the constant's reals differ. The ones and zeros of a norm without weights are not a surprise.
 bool has_content(const Constant& constant) {
   return constant.real() && std::ranges::any_of(constant.reals, [&](float x) { return x != constant.reals[0]; });
 }

@@ -62,7 +62,7 @@ enum class Use : std::uint8_t {
   kBuffer,  ///< A running statistic, however it is stored.
 };
 
-/// One node. Errors of all functions: kUsage if something is not supported, kData if something is wrong.
+/// One node. Errors of all functions: kUsage if something is not supported, kData if the model is wrong.
 class Node {
  public:
   Node(Scope& scope, const ::onnx::NodeProto& proto) : scope_(scope), proto_(proto) {}
@@ -84,7 +84,7 @@ class Node {
   [[nodiscard]] Shape shape(std::size_t i) const;
   [[nodiscard]] Element element(std::size_t i) const { return value(i).element; }
 
-  /// Returns whether to compute the result at import: this needs known inputs, none of which is a weight or large.
+  /// Returns whether to compute the result at import: all inputs must be known, and none may be a weight or large.
   [[nodiscard]] bool folds() const;
 
   /// Return the elements of input i. Errors: kUsage if they are not known at import.
@@ -133,7 +133,7 @@ class Node {
   Result<TensorId> row_major_of(TensorId x);
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);
 
-  /// Returns a name for a layer of ours that computes this node's output.
+  /// Returns a name for one of our layers that computes this node's output.
   [[nodiscard]] std::string free_name() const { return scope_.free_name(proto_.output(0)); }
 
   Result<TensorId> fill(Shape shape, double value);
@@ -178,7 +178,7 @@ Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank);
 /// Lowers an ONNX operator to ours.
 struct Translator {
   std::string op;
-  std::size_t inputs = 1;  ///< Number of required inputs. A node with fewer is wrong.
+  std::size_t inputs = 1;  ///< Number of required inputs. A node with fewer is invalid.
   Status (*translate)(Node& node) = nullptr;
 };
 

@@ -2,9 +2,9 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Checks of indices, and what convolutions and poolings share: images, and windows that move over them. Indices (input
-/// 1) select elements of input 0. Those known at import are checked here, the others when they are used (replica/ops).
-/// Errors of the checks, which name the index, its place and the range: kData if an index is out of range.
+/// Checks of indices, and the common parts of convolutions and poolings: images, and windows that move over them.
+/// Indices (input 1) select elements of input 0. Known indices are checked at import, the others when they are used
+/// (replica/ops). Errors of the checks, which name the index, its place and the range: kData if it is out of range.
 namespace poprun::onnx_import {
 
 /// Returns the node's axis after checking the known indices along it.
@@ -13,13 +13,13 @@ Result<std::size_t> indexed_axis(const Node& node);
 /// Checks coordinates [...,q], which index the q dimensions after the first `batch_dims`.
 Status check_coordinates(const Node& node, std::int64_t batch_dims);
 
-/// Returns input 0, [N,C,H,W] or [N,C,L], as a channels-last image; L becomes 1 x L. Errors: kUsage for another rank.
+/// Returns input 0, [N,C,H,W] or [N,C,L], as a channels-last image; L becomes 1 x L. Errors: kUsage for other ranks.
 Result<TensorId> image_of(Node& node);
 
 /// Sets output 0 to this image, which becomes a sequence if input 0 is one.
 Status set_image(Node& node, TensorId image);
 
-/// A kernel and how it moves along the dimensions of input 0 after the channels.
+/// A kernel, and how it moves along the dimensions of input 0 that follow the channels.
 struct Window {
   Shape kernel;
   Shape stride;

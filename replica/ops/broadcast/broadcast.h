@@ -24,14 +24,14 @@ void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradi
 
 /// Nested loops over a tensor's elements in memory order, with the corresponding elements of other tensors.
 struct BroadcastLoops {
-  Shape sizes;                 ///< Outermost first, never empty. The last one is the innermost row.
-  std::vector<Shape> strides;  ///< By operand: the stride of each loop, in elements; 0 repeats.
+  Shape sizes;                 ///< Sizes of the loops, outermost first; never empty. The last loop is a row.
+  std::vector<Shape> strides;  ///< For each operand, the stride of each loop, in elements; 0 repeats an element.
 
   /// Return the number of elements per row, and an operand's stride between them.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }
   [[nodiscard]] std::int64_t row_stride(std::size_t operand) const { return strides[operand].back(); }
 
-  /// Calls visit(offset of the row in the whole tensor, offsets by operand) for all rows in order.
+  /// Calls visit(offset of the row in the whole tensor, offset in each operand) for all rows, in order.
   template <typename Visit>
   void for_each_row(Visit visit) const {
     Shape index(sizes.size() - 1, 0);
@@ -51,7 +51,7 @@ struct BroadcastLoops {
 };
 
 /// Returns the loops over `whole` with `operands`, in any layouts. Requires: each operand broadcasts to the shape of
-/// `whole`. Loops that are contiguous in all tensors are merged, so that equal types give a single row.
+/// `whole`. Loops that are contiguous in all tensors are merged, so that operands of the same type give a single row.
 BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands);
 
 }  // namespace poprun

@@ -11,10 +11,10 @@
 
 namespace poprun {
 
-/// What happens if the name of a new tensor is taken.
+/// Policy for a new tensor whose name is already taken.
 enum class Naming : std::uint8_t {
   kCompiler,  ///< The new tensor gets a suffix, because the compiler chose its name.
-  kModel,     ///< This is an error, because the model's author chose both names.
+  kModel,     ///< The builder reports an error, because the model's author chose both names.
 };
 
 /// Appends operations to one region of a graph, and infers their output types from the operators' shape faces. The
@@ -27,17 +27,17 @@ enum class Naming : std::uint8_t {
 ///                                        of outputs or, with Naming::kModel, a name that is taken
 class Builder {
  public:
-  /// Appends operations at `place`. Names of new tensors start with `prefix` and are never reserved (Graph::reserve).
+  /// Appends operations at `place`. New tensors get names that start with `prefix` and are not in Graph::reserved().
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
-  /// Assigns operations added from now on to the model's layer with that name (no prefix). If there is none, it is
-  /// added after the others. Layers are therefore in the order of the forward pass, and evaluation has the same layers.
+  /// Assigns operations added from now on to the layer called `name` (without a prefix), and adds a missing layer after
+  /// the others. Layers are therefore in the order of the forward pass, and evaluation has the same layers.
   void layer(const std::string& name, bool counted = true);
 
-  /// Does the same as `layer`, and also assigns the operations of this region from index `first` of `operations()` on.
+  /// Does the same as `layer`, and also assigns the existing operations of this region, from `operations()[first]` on.
   void layer_from(std::size_t first, const std::string& name);
 
-  void set_origin(const Origin& origin) { origin_ = origin; }  ///< For operations added from now on.
+  void set_origin(const Origin& origin) { origin_ = origin; }  ///< Applies to operations added from now on.
 
   /// Adds an operation with new outputs. Output k gets the name names[k].
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
@@ -47,15 +47,15 @@ class Builder {
   /// Adds an operation that updates tensors in place: its outputs are `updated`, which are among its inputs.
   void update(std::string kind, std::vector<TensorId> inputs, Attributes attributes, std::vector<TensorId> updated);
 
-  /// Returns the variable with this full name (no prefix), which outlives the function. If there is none, adds one that
-  /// the function "load" initialises. Requires: an existing one has that type and role.
+  /// Returns the variable with this full name, without a prefix. It outlives the function. If there is none, adds one
+  /// that the function "load" initialises. Requires: an existing variable has this type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
   /// Returns the constant tensor with this full name, which is f32 even in half precision. If there is none, adds one
-  /// with row-major `values` that "load" computes. Cost: the Program holds them as text, about ten bytes each.
+  /// with row-major `values` that "load" computes. Cost: the Program holds the values as text, about ten bytes each.
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
-  /// Keeps a tensor of the model in float32 in half precision. This does not apply to tensors computed from it.
+  /// Keeps a tensor of the model in float32 even in half precision, but not the tensors that are computed from it.
   void keep_f32(TensorId id);
 
   /// Adds tensors that the host writes from `stream` at this point.
@@ -65,24 +65,24 @@ class Builder {
   /// Appends a data-movement or communication operation (replica/machine) unchanged, with its own origin.
   void append(Operation operation);
 
-  /// True if a tensor is called PREFIX + `name`, or its name begins with that and a dot.
+  /// True if the name of a tensor is PREFIX + `name`, or begins with this and a dot.
   [[nodiscard]] bool is_taken(const std::string& name) const;
 
   [[nodiscard]] const TensorType& type(TensorId id) const { return graph_.tensor(id).type; }
   [[nodiscard]] Graph& graph() { return graph_; }
   [[nodiscard]] const Status& status() const { return status_; }
-  [[nodiscard]] const std::vector<Operation>& operations() const;  ///< Of this region so far.
+  [[nodiscard]] const std::vector<Operation>& operations() const;  ///< This region's operations so far.
 
   void refuse(Error error);   ///< Sets the sticky error, for models that cannot be built from their input.
-  void restate(Error error);  ///< Replaces that error, for a caller that knows more about its cause.
+  void restate(Error error);  ///< Replaces the sticky error, for a caller that knows more about its cause.
 
  private:
-  /// Returns the output types of one use of an operator, which errors call `name`. Returns nothing after an error.
+  /// Returns the output types of one use of an operator, or nothing after an error. Error messages call the use `name`.
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
 
   void blame(const std::string& name, const std::string& what);  ///< Sets the sticky error to kBug.
-  /// Returns the existing tensor with that name, if any. Sets a kBug error if it has another type or role.
+  /// Returns the existing tensor with that name, if any. Sets a kBug error if its type or role differs.
   std::optional<TensorId> existing(const std::string& name, const TensorType& type, Role role);
 
   Graph& graph_;
@@ -93,7 +93,7 @@ class Builder {
   Naming naming_;
 };
 
-/// A term of a loss, which is the mean over the labels that count.
+/// A term of a loss: the mean over the labels that count.
 struct LossTerm {
   TensorId loss{};
   TensorId count{};               ///< Number of labels that count.

@@ -2,7 +2,7 @@
 
 #include "replica/ops/face/operator.h"
 
-/// assign(target, value)  ->  target, in place: value in storage order, converted if the two differ in precision.
+/// assign(target, value)  ->  target, in place: a copy of value in storage order, converted if the precisions differ.
 namespace poprun::ops::assign {
 namespace {
 

@@ -10,9 +10,9 @@
 ///   cast(x) to="f32" | "i32" | "u8"  ->  y, of x's shape and layout
 ///   one_hot(indices i32[...]) depth=. on=. off=.  ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
-/// Reals are truncated, values out of a type's range become the nearest value in it, NaN becomes 0, and integers beyond
-/// 2^24 are rounded in f32. A negative index counts from the end. For an index outside [-depth, depth), every element
-/// is `off`. No gradient passes.
+/// Reals are truncated, values outside a type's range become its nearest value, NaN becomes 0, and integers beyond 2^24
+/// are rounded in f32. A negative index counts from the end. For an index outside [-depth, depth), every element is
+/// `off`. No gradient passes through either operator.
 namespace poprun::ops::cast {
 namespace {
 

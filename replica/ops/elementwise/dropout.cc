@@ -11,9 +11,9 @@
 ///
 /// Whether an element is dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
 /// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy,
-/// and so recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
-/// of being kept to 1 part in 10,000, as for all rates up to 0.92, else 32. In the mean over the draws, the result is x
-/// at any rate.
+/// and so recomputes the choice instead of storing it. An element uses 16 random bits if these represent its
+/// probability of being kept to 1 part in 10,000, as they do for all rates up to 0.92, and otherwise 32. Averaged over
+/// the draws, the result is x at any rate.
 namespace poprun::ops::dropout {
 namespace {
 

@@ -14,9 +14,9 @@
 ///   mod(a, b), fmod(a, b)       the exact remainder of a / b, with the sign of b (Python's %) or of a (C's fmod)
 ///
 /// Shapes broadcast as in NumPy. Layouts may be mixed, and the result is channels-last if an operand is. Gradients are
-/// summed over repeated dimensions. If a = b, max and min pass them to a. KIND_by_0 and KIND_by_1 are the derivatives
-/// of max, min, pow and prelu with respect to a and b. For a^b, the former is 0 if b = 0, and the latter is 0 if a = 0
-/// and b >= 0. A remainder is a - n b with an integer n, so its derivative with respect to b is -n.
+/// summed over repeated dimensions. If a = b, max and min pass the gradient to a. KIND_by_0 and KIND_by_1 are the
+/// derivatives of max, min, pow and prelu with respect to a and b. For a^b, the former is 0 if b = 0, and the latter is
+/// 0 if a = 0 and b >= 0. A remainder is a - n b with an integer n, so its derivative with respect to b is -n.
 namespace poprun::ops::elementwise {
 namespace {
 
@@ -159,7 +159,7 @@ Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
 }
 
-/// A power counts as a logarithm and an exponential.
+/// Counts a power as a logarithm and an exponential.
 Work sixteen_flops(const Signature& s) {
   return elementwise_work(s, 16);
 }

@@ -14,7 +14,7 @@ using dnnl::algorithm;
 struct Function {
   const char* kind;
   algorithm way;
-  float alpha;  ///< The attribute `alpha` overrides it if `takes_alpha`.
+  float alpha;  ///< Overridden by the attribute `alpha` if `takes_alpha` is set.
   float beta;
   bool takes_alpha;
   float scale;  ///< Factor of the result and of the derivative.

@@ -30,7 +30,7 @@ struct Signature {
 /// Returns the signature of an operation in a graph.
 Signature signature_of(const Graph& graph, const Operation& operation);
 
-/// The time and place at which a kernel runs. Kernels that draw random numbers need it.
+/// Execution context of a kernel: the time and place at which it runs. Kernels that draw random numbers need this.
 struct Moment {
   std::uint64_t seed = 0;         ///< The job's seed.
   std::uint64_t step = 0;         ///< Training steps before this one.
@@ -46,7 +46,7 @@ struct StrayIndex {
   std::int64_t element = 0;  ///< Position of the index in the tensor of indices.
 };
 
-/// Addresses of the tensors of one use, all of them 64-byte aligned. They stay the same for the life of an engine.
+/// 64-byte aligned addresses of the tensors of one use of an operator. They stay the same for the life of an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
@@ -80,7 +80,7 @@ class Kernel {
 
   virtual void run(const Operands& operands) = 0;
 
-  /// Returns the bytes of host memory that `run` needs besides the operands. A CPU library uses them as workspace.
+  /// Returns how much host memory `run` needs besides the operands. A CPU library uses it as its workspace.
   [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
 };
 
@@ -107,9 +107,9 @@ struct Overlay {
   Bytes distance;  ///< Distance from the input's first byte to the output's, which may be negative.
 };
 
-/// How an operator works on shards. The first `inputs` inputs and the first `outputs` outputs are sharded. Element i of
-/// these outputs depends only on elements i of the sharded inputs and on the other inputs, which are unsharded.
-/// Therefore, padding a shard with zeros does not change its elements. Further outputs are exact sums over the elements
+/// Describes how an operator works on shards. The first `inputs` inputs and the first `outputs` outputs are sharded.
+/// Element i of each of these outputs depends only on element i of each sharded input and on the unsharded inputs.
+/// Therefore, zeros that pad a shard do not affect its other elements. Further outputs are exact sums over the elements
 /// (square_sum.h): zeros add nothing, and the sums of all shards add up to the sum of the full tensor.
 struct Cut {
   std::uint8_t inputs = 0;  ///< If 0, the operator needs all operands unsharded.
@@ -118,8 +118,8 @@ struct Cut {
   explicit operator bool() const { return inputs > 0; }
 };
 
-/// A kind of operator. `shape`, `work` and `numerics` are never null. Each of the others says what null means. The
-/// registry checks that those that belong together are given together.
+/// A kind of operator. `shape`, `work` and `numerics` are never null. The comments on the other functions say what null
+/// means. The registry checks that functions that belong together are set together.
 struct Operator {
   std::string kind;
 
@@ -128,10 +128,10 @@ struct Operator {
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
   /// Adds the backward operations through the Differentiator. `flat` adds none, so that no gradient passes. If null,
-  /// the operator is not differentiable, and a job in which a gradient has to pass is refused.
+  /// the operator is not differentiable, and a job that needs a gradient through it is refused.
   void (*gradient)(Differentiator&) = nullptr;
 
-  /// Returns the work of one use. Its device time follows from the work unless the planner times its `product`.
+  /// Returns the work of one use. It determines the device time, unless the planner derives the time from `product`.
   Work (*work)(const Signature&) = nullptr;
 
   /// Returns a kernel that computes in float32. prepare_kernel (half/half_kernel.h) adds the conversions for float16.
@@ -143,8 +143,8 @@ struct Operator {
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
   /// For sums of products: returns the product that the convolution planner spreads over the tiles. The stored types of
-  /// the signature decide its arithmetic. Null exactly if `contraction` is null. The operator then uses only vector
-  /// units, no matrix units.
+  /// the signature decide its arithmetic. Null exactly if `contraction` is null; the operator then uses vector units
+  /// but no matrix units.
   Product (*product)(const Signature&) = nullptr;
 
   /// For sums of products: returns the meaning of each axis of the first two inputs and the first output. Null exactly
@@ -154,19 +154,19 @@ struct Operator {
   /// Outputs with this index or a higher one are statistics, which are float32 whatever the job's precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
-  /// Whether the numerics read Operands::moment, so that equal operands give different results in different
+  /// Whether the numerics read Operands::moment, so that the same operands give different results in different
   /// micro-batches.
   bool reads_moment = false;
 
-  /// Inputs whose buffer output 0 may reuse if both have the same type. Either element i of the output depends only on
-  /// their elements i, or the kernel has read all that it needs before it writes. The result is bit-identical.
+  /// Inputs whose buffer output 0 may reuse if its type is the same. Either element i of the output depends only on
+  /// element i of each of them, or the kernel reads all that it needs before it writes. The result stays bit-identical.
   std::vector<std::size_t> in_place = {};
 
   /// How the operator works on shards, if it can. Its author declares this, and shards_test.cc checks the declaration.
   Cut on_shards = {};
 
-  /// Returns how outputs must overlay inputs so that this use has nothing to do, because its outputs are then the same
-  /// bytes as its inputs. If the result is empty, this use always has something to do; if null, every use has.
+  /// Returns how outputs must overlay inputs for this use to have nothing to do, because its outputs are then the same
+  /// bytes as its inputs. An empty result means that this use always has work to do; null means that every use does.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
@@ -179,13 +179,13 @@ Operator on_shards(Operator op, Cut cut);
 /// Checks whether output 0 of this use may reuse the buffer of `input`.
 bool may_take(const Operator& op, const Signature& signature, std::size_t input);
 
-/// Returns whether this use has nothing to do if its inputs and outputs are at these addresses, relative to any origin.
+/// Returns whether this use has nothing to do if its inputs and outputs are at these relative addresses.
 bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
              std::span<const std::int64_t> outputs);
 
 inline constexpr std::int64_t kNoAxis = -1;
 
-/// The gradient face of piecewise constant operators, such as comparisons, through which no gradient passes.
+/// Passes no gradient: the gradient face of piecewise constant operators, such as comparisons.
 inline void flat(Differentiator& /*d*/) {}
 
 /// Returns all operators, sorted by kind.
@@ -231,7 +231,7 @@ std::string numerics_library_version();
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
 /// Returns the type in which one use computes. This is float16 if the first input and the first output are stored as
-/// float16 (the rest may be scalars and statistics). With the attribute `partials`, its sums are float16, too.
+/// float16 (the rest may be scalars and statistics). With the attribute `partials`, the sums are float16, too.
 Arithmetic arithmetic_of(const Signature& signature);
 
 /// Returns the work of an elementwise operator that moves every operand once and does `flops` per output element.

@@ -6,8 +6,8 @@
 
 namespace poprun {
 
-/// The random-number key of an operation. It is a name, so that equal operations draw different numbers. Operations of
-/// a function that several calls share get their names from the call, as salts (JAX folds such salts into its keys):
+/// The random-number key of an operation. It is a name, so that identical operations draw different numbers. Operations
+/// of a function that several calls share get their names from the call, as salts (JAX folds such salts into its keys):
 ///
 ///   call() function="outlined.0" micro_batch=0 salt0="encoder.7.dropout"
 ///   y = dropout(x) key=0 rate=0.1

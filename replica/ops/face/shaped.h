@@ -37,7 +37,7 @@ inline bool is_image(const TensorType& type) {
   return type.data == DataType::kF32 && type.shape.size() == 4 && type.layout == Layout::kChannelsLast;
 }
 
-/// True if the attribute exists and has `count` integers, each of which is at least `least`.
+/// True if the attribute exists and consists of `count` integers, each of them at least `least`.
 inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count, std::int64_t least) {
   return attributes.has(name) && attributes.integers(name).size() == count &&
          std::ranges::min(attributes.integers(name)) >= least;

@@ -66,7 +66,7 @@ bool is_half(const TensorType& type) {
   return type.data == DataType::kF16;
 }
 
-/// A range of one dimension of a tensor, in storage order. The tensor has `outer` blocks of `size` rows of `inner`
+/// A range along one dimension of a tensor, in storage order. The tensor has `outer` blocks of `size` rows of `inner`
 /// elements, and the range is `length` rows of each block, from `begin` on. The whole tensor is {1, 1, 0, 1, elements}.
 struct Slice {
   std::int64_t outer = 1;
@@ -97,7 +97,7 @@ Slice slice_of(const TensorType& type, std::int64_t axis, std::int64_t begin, st
 
 /// One run of the operator's own kernel, on the full operands or on one piece of the sum.
 struct Piece {
-  std::vector<std::size_t> inputs;  ///< Inputs that take part.
+  std::vector<std::size_t> inputs;  ///< Inputs of this run.
   std::vector<Slice> slices;        ///< Slices of those inputs.
   std::unique_ptr<Kernel> kernel;
 };
@@ -105,7 +105,7 @@ struct Piece {
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Stands for the scratch offset of an operand that the kernel uses directly, because it is not float16.
+/// Scratch offset that marks an operand that is not float16, which the kernel therefore uses directly.
 constexpr std::int64_t kInPlace = -1;
 
 class HalfKernel final : public Kernel {
@@ -224,7 +224,7 @@ class HalfKernel final : public Kernel {
     }
   }
 
-  /// Returns the float32 buffer of output k. If the output is an input that is updated in place, it is that input's
+  /// Returns the float32 buffer of output k. If the output is an input that is updated in place, this is the input's
   /// buffer.
   std::byte* wide_output(const Operands& operands, const Operands& own, std::size_t k) const {
     const auto same = std::ranges::find(operands.inputs, operands.outputs[k]);
@@ -289,7 +289,7 @@ class HalfKernel final : public Kernel {
   }
 
   Signature signature_;
-  std::optional<RandomName> stochastic_;  ///< If empty, rounds to nearest.
+  std::optional<RandomName> stochastic_;  ///< Key of stochastic rounding; if empty, rounds to nearest.
   std::int64_t shards_ = 0;               ///< Number of shards per tensor, or 0 if the operands are unsharded.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.

@@ -10,16 +10,16 @@ namespace poprun {
 /// operator's float32 numerics run, and float16 outputs are rounded to nearest even on store. Attributes change this:
 ///
 ///   stochastic="NAME"   rounds at random, by a pure function of (job seed, NAME, output, step, micro-batch,
-///                       element) that is the same on every replica, so that equal weights stay equal
-///   shards=COUNT        the operands are shards, one of COUNT; `element` is the index in the full tensor
+///                       element) that is the same on every replica, so that identical weights stay identical
+///   shards=COUNT        each operand is one of COUNT shards; `element` is the index in the full tensor
 ///   partials="half"     a sum of products (Operator::contraction) is split into at most kPartials equal pieces of at
-///                       least kLeastPartial terms; each sum is rounded to float16, and these are added in float32
+///                       least kLeastPartial terms; their sums are rounded to float16 and then added in float32
 ///
-/// Operators that update tensors in place also do so in float16. Requires: the operator takes float32 for each float16
-/// tensor. Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
+/// Operators that update tensors in place also do so in float16. Requires: the operator accepts float32 in place of
+/// each float16 tensor. Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature);
 
-/// Returns whether the results of a use depend on Moment: the operator's results do, or they are rounded at random.
+/// Returns whether the results of a use depend on Moment, because of the operator itself or of stochastic rounding.
 bool reads_moment(const Operator& op, const Attributes& attributes);
 
 constexpr std::int64_t kPartials = 4;

@@ -5,7 +5,7 @@
 
 /// normalize(x u8[N,C,H,W]) mean=. deviation=.  ->  y f32[N,C,H,W]{nhwc} = (x/255 - mean)/deviation
 ///
-/// Runs on the device, so that a dataset's images are sent with 8 bits per pixel.
+/// Runs on the device, so that the host sends a dataset's images as bytes, not as floats.
 namespace poprun::ops::normalize {
 namespace {
 

@@ -19,7 +19,7 @@
 ///
 /// Dilation d (default 1) puts a window's elements d pixels apart, so the window spans reach = (window - 1) d + 1
 /// pixels. Y = (H + top + bottom - reach) / stride + 1, where the quotient is rounded down or, with ceil=1, up. As in
-/// PyTorch and ONNX, a last window that would begin after the image is excluded. Global pooling uses a window as large
+/// PyTorch and ONNX, a last window that would begin beyond the image is excluded. Global pooling uses a window as large
 /// as the image.
 ///
 /// The gradient of a maximum goes to the first element of the window, in row-major order, that equals it. Like
@@ -82,7 +82,7 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
 /// The range that one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< End of its elements inside the image. Only with dilation may there be none.
+  std::int64_t end;     ///< End of its elements inside the image. Only with dilation can there be none.
   std::int64_t step;    ///< Distance between its elements.
   std::int64_t padded;  ///< Number of its elements inside the padded image.
 };
@@ -189,8 +189,8 @@ Result<std::vector<TensorType>> max_gradient_shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// Passes the gradient to the channels whose maximum is this pixel and no earlier one. `open` is all ones for channels
-/// whose maximum has not been found in the window yet.
+/// Passes each channel's gradient to this pixel if it is the first to equal the channel's maximum. `open` is all ones
+/// for channels whose maximum has not been found in the window yet.
 POPRUN_SIMD void give_to_maximum(const float* __restrict x, const float* __restrict y, const float* __restrict dy,
                                  float* __restrict dx, std::uint32_t* __restrict open, std::int64_t C) {
   for (std::int64_t c = 0; c < C; ++c) {

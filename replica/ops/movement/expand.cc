@@ -6,8 +6,8 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x broadcast to `shape` as in NumPy. Takes any element type
-/// and any mixture of layouts. The gradient is `sum_to`.
+/// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x broadcast to `shape` as in NumPy. Accepts any element
+/// type and any mixture of layouts. The gradient is `sum_to`.
 namespace poprun::ops::expand {
 namespace {
 

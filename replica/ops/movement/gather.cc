@@ -16,8 +16,8 @@
 ///
 /// The first `batch_dims` dimensions of x (default 0, at most axis) correspond to those of the indices. A negative
 /// index counts from the end, as in NumPy. Since indices come from data, an index outside [-A, A) selects a row of
-/// zeros and gets no gradient. It is reported, which ends the job, unless outside="zeros" (for labels that do not
-/// count).
+/// zeros, through which no gradient passes. Such an index is reported, which ends the job, unless outside="zeros" (for
+/// labels that do not count).
 namespace poprun::ops::gather {
 namespace {
 
@@ -140,9 +140,9 @@ bool lies_within(const Attributes& attributes) {
 }
 
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with each row of dy added,
-/// in index order, to the row from which it was gathered. base defaults to 0. Unless x is a parameter, it holds the
-/// contributions of other uses. With begin=. whole=. the axis has full size `whole`, and dx is the piece from `begin`
-/// on.
+/// in index order, to the row from which it was gathered. base defaults to 0. Unless x is a parameter, base holds the
+/// contributions of x's other uses. With begin=. and whole=., dx is the piece that starts at `begin` of an axis of full
+/// size `whole`.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||

@@ -7,9 +7,9 @@
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
 /// begin and end are the numbers of elements added before and after each dimension. Negative numbers remove elements.
-/// As in numpy.pad, the new elements are `value` (default 0), those of x mirrored at its first and last element
-/// (repeatedly if need be), or these two repeated. The gradient of an element of x is the sum over all its copies, in
-/// y's order.
+/// As in numpy.pad, the mode decides what the new elements are: `value` (default 0), x mirrored at its first and last
+/// element (repeatedly if necessary), or copies of the first or last element. The gradient of an element of x is the
+/// sum over all its copies, in y's order.
 namespace poprun::ops::pad {
 namespace {
 
@@ -47,7 +47,7 @@ bool has_padding(const Attributes& attributes, std::size_t rank) {
          (mode == "constant" || mode == "reflect" || mode == "edge");
 }
 
-/// Returns y's type, if x is not empty and every dimension of y has at least one element.
+/// Returns y's type. Errors: kUsage if x or y is empty or the attributes do not fit.
 Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s, const TensorType& x) {
   const auto bad = [&] {
     return shape_error(kind, s,
@@ -67,7 +67,7 @@ Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// For each dimension, in memory order, the offsets in x of the positions of y, in elements, or kOutside.
+/// Maps the positions of y along each dimension, in memory order, to offsets in x, in elements, or to kOutside.
 class Sources {
  public:
   Sources(const TensorType& x, const TensorType& y, const Attributes& attributes) {

@@ -10,7 +10,7 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// Reads or writes elements or rows of a tensor at indexed places. All are row-major: x and updates f32, indices i32.
+/// Reads or writes elements or rows at indexed places. Tensors are row-major; x and updates are f32, indices are i32.
 ///
 ///   gather_elements(x, indices) axis=.  ->  y, of indices' shape: x at y's own coordinates except along the axis,
 ///       where `indices` gives the coordinate
@@ -26,14 +26,14 @@
 namespace poprun::ops::places {
 namespace {
 
-/// Locations of P rows of R elements in x. Each is the base of the row plus q indices times their strides.
+/// Locations of P rows of R elements in x: the base of each row plus the sum of its q indices times their strides.
 struct Places {
   std::int64_t R = 1;
   std::vector<std::int64_t> bases;    ///< [P]
   std::vector<std::int64_t> sizes;    ///< [q], sizes of the indexed dimensions.
   std::vector<std::int64_t> strides;  ///< [q], in elements.
 
-  /// Calls visit(row of y or updates, offset in x, negative outside x) for the indices, which are input 1.
+  /// Calls visit(row of y or updates, offset in x or -1 if outside x) for every row. Input 1 holds the indices.
   template <typename Visit>
   void for_each(const Operands& t, Visit visit) const {
     const auto* indices = reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.
@@ -59,7 +59,7 @@ struct Places {
   }
 };
 
-/// Addresses elements along an axis. `gathered` returns nothing if x and the indices do not fit.
+/// Addresses elements along an axis. `gathered` returns nothing if the indices do not fit x.
 struct Elements {
   static constexpr const char* kGather = kinds::kGatherElements;
   static constexpr const char* kScatter = "scatter_elements";

@@ -239,7 +239,7 @@ POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy, 
 }
 
 /// With r = 1 / sqrt(variance + eps) and X = (x - mean) r:  db = sum dy,  dw = sum dy X,
-/// dx = w r (dy - through * (db + X dw) / M), where through is 1 if mean and variance depend on x.
+/// dx = w r (dy - through * (db + X dw) / M), where through is 1 if mean and variance depend on x, else 0.
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s, double through) {
   const std::int64_t C = s.inputs[0].shape[1];
   return channel_kernel(

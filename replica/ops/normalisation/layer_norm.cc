@@ -8,7 +8,7 @@
 ///
 ///   layer_norm(x [...,C], w [C], b [C]) epsilon=.  ->  y, mean [B], variance [B]
 ///
-///   y = (x - mean) / sqrt(variance + epsilon) * w + b, with a row's mean and biased variance; the gradient uses both
+///   y = (x - mean) / sqrt(variance + epsilon) * w + b, with the row's mean and biased variance; the gradient uses both
 namespace poprun::ops::layer_norm {
 namespace {
 
@@ -87,7 +87,7 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
       dnnl::layer_normalization_backward(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
                                         {DNNL_ARG_SCALE, false, 1, w, w},
-                                        // This is required but not read, since the bias does not affect the gradient.
+                                        // oneDNN requires this but ignores it: the bias does not affect the gradient.
                                         {DNNL_ARG_SHIFT, false, 1, w, w},
                                         {DNNL_ARG_MEAN, false, 2, row, row},
                                         {DNNL_ARG_VARIANCE, false, 3, row, row},

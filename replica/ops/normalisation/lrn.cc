@@ -114,7 +114,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// A power counts as sixteen operations.
+/// Counts a power as sixteen operations.
 Work work(const Signature& s) {
   return elementwise_work(s, 20 + s.attributes.integer("size"));
 }

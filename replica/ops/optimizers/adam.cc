@@ -27,7 +27,7 @@ POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate, cons
 Optimizer optimizer() {
   return adam_rule::optimizer(on_shards(
       {kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work, adam_rule::elementwise_numerics<update>},
-      {.inputs = 4, .outputs = 3}));  // w, g, m and v; w, m and v
+      {.inputs = 4, .outputs = 3}));  // Inputs w, g, m and v; outputs w, m and v.
 }
 
 }  // namespace poprun::optimizers::adam

@@ -16,7 +16,7 @@
 ///   v = beta2 * v + (1 - beta2) * G * G      V = v / (1 - beta2^step)
 ///   u = M / (sqrt(V) + epsilon)
 ///
-/// Each optimiser's file gives its update of w. The powers beta^step are computed in double.
+/// Each optimiser's file defines its update of w. The powers beta^step are computed in double.
 namespace poprun::adam_rule {
 
 template <const char* const& kind>
@@ -29,7 +29,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector<TensorType>(3, s.inputs[0]);
 }
 
-/// The attributes, and the values derived from them for a step.
+/// The attributes, and values that one step derives from them.
 struct Rule {
   std::int64_t n;
   float scale;
@@ -42,7 +42,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// Returns the rule for one run of an operator with `own` inputs besides the factor, or nothing if that is kSkip.
+  /// Returns the rule for one run of an operator with `own` inputs besides the factor, or nothing for the factor kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {

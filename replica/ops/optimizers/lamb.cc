@@ -29,7 +29,7 @@ using adam_rule::update_moments;
 constexpr const char* kKind = "lamb";
 constexpr const char* kMoments = "lamb_moments";
 
-constexpr std::int64_t kBlock = 4096;  ///< Elements whose U is buffered to compute its norm.
+constexpr std::int64_t kBlock = 4096;  ///< Number of elements whose U is buffered at a time for its norm.
 
 const TensorType kSquares{DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor};
 
@@ -139,9 +139,9 @@ Work work(const Signature& s) {
 
 Optimizer optimizer() {
   Optimizer lamb = adam_rule::optimizer(
-      on_shards({kKind, shape, nullptr, work, numerics}, {.inputs = 3, .outputs = 1}));  // w, m and v; w
+      on_shards({kKind, shape, nullptr, work, numerics}, {.inputs = 3, .outputs = 1}));  // Inputs w, m and v; output w.
   lamb.moments = on_shards({kMoments, moments_shape, nullptr, moments_work, moments_numerics},
-                           {.inputs = 4, .outputs = 2});  // w, g, m and v; m and v, not the squares
+                           {.inputs = 4, .outputs = 2});  // Inputs w, g, m and v; outputs m and v, not the squares.
   return lamb;
 }
 

@@ -28,7 +28,7 @@ struct Rule {
   float weight_decay;
   float momentum;
 
-  /// Returns the rule for one run; nothing if the factor is kSkip.
+  /// Returns the rule for one run, or nothing if the factor is kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t) const {
     const auto now = update_rule::scale_of(scale, t, 4);
     if (!now) {
@@ -82,7 +82,7 @@ Work work(const Signature& s) {
 
 Optimizer optimizer() {
   return {.rule = on_shards({"momentum", shape, nullptr, work, numerics},
-                            {.inputs = 3, .outputs = 2}),  // w, g and v; w and v
+                            {.inputs = 3, .outputs = 2}),  // Inputs w, g and v; outputs w and v.
           .states = {"momentum"},
           .hyper_parameters = {
               {"momentum", "0.9", "Fraction of the previous update that the next update keeps", {{0, 1, true, false}}},

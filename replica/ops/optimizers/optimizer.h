@@ -25,13 +25,13 @@ struct HyperParameter {
   std::string name;
   std::string fallback;             ///< The default, as users write it: "1e-8", "false".
   std::string help;                 ///< One line.
-  std::optional<Range> range = {};  ///< For a real number. Empty for true or false (attribute: 1 or 0).
+  std::optional<Range> range = {};  ///< Range of a real number; empty for a flag, which is 1 or 0 as an attribute.
 };
 
 struct Optimizer {
   Operator rule;                         ///< The operator (update_rule.h). Its kind is the optimiser's name.
   std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE that is initially zero.
-  bool counts_updates = false;           ///< Whether the number of the update follows `rate` in the inputs.
+  bool counts_updates = false;           ///< Whether the input after `rate` is the number of the update.
   std::vector<HyperParameter> hyper_parameters = {};
 
   /// For a rule that needs sums over the whole tensor: an operator that runs before it.
@@ -39,7 +39,7 @@ struct Optimizer {
   ///   moments(w, g, state*..., step [, factor])               ->  states, sums i32[2, 42]
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
-  /// The sums are two exact sums of squares (square_sum.h). Adding those of a tensor's pieces elementwise gives the
+  /// The sums are two exact sums of squares (square_sum.h). Adding the sums of a tensor's pieces elementwise gives the
   /// sums of the full tensor. If the factor is kSkip, `moments` does not change anything, either.
   std::optional<Operator> moments = {};
 

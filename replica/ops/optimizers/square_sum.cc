@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Bits of a value that is counted in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is at
+/// Every value to be added is below 2^kUnitsBits units. A lane adds kBlock / kLanes = 2^7 such values. Its sum is at
 /// most 2^53 units and therefore exact in double, in any order.
 constexpr int kUnitsBits = 46;
 
@@ -23,7 +23,7 @@ using Floats __attribute__((vector_size(kLanes * sizeof(float)))) = float;
 using Doubles __attribute__((vector_size(kLanes * sizeof(double)))) = double;
 using Bits __attribute__((vector_size(kLanes * sizeof(double)))) = std::uint64_t;
 
-/// Returns the bits of the largest absolute value. As integers, those of infinity and NaN exceed those of any number.
+/// Returns the bits of the largest absolute value. As integers, the bits of infinity and NaN exceed those of numbers.
 POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -69,8 +69,8 @@ struct Taken {
   bool all;           ///< Whether nothing is left.
 };
 
-/// Squares `vectors` times kLanes numbers, exactly, in double. Takes the nearest multiple of 2^high from each square
-/// and the nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
+/// Squares vectors * kLanes numbers exactly, in double. Takes the nearest multiple of 2^high from each square and the
+/// nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
 ///
 /// Requires: the squares are below 2^(high + kUnitsBits), and high <= low + kUnitsBits.
 POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors, double* __restrict rests) {
@@ -172,7 +172,7 @@ void SquareSum::carry() {
   std::int64_t over = 0;
   for (std::int64_t& digit : digits_) {
     const std::int64_t value = digit + over;
-    over = value >> kDigitBits;  // This rounds down, also if the value is negative.
+    over = value >> kDigitBits;  // This rounds down, even if the value is negative.
     digit = value - over * (kDigitMask + 1);
   }
 }
@@ -212,7 +212,7 @@ double SquareSum::value() const {
   if (top == 0) {
     return 0;
   }
-  // The 64 bits that start at the highest set bit: four digits, filled up from the fifth.
+  // These are the 64 bits from the highest set bit down: four digits, filled up with bits of the fifth.
   constexpr std::ptrdiff_t kTaken = 5;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t k = top - 1; k > top - kTaken; --k) {

@@ -10,16 +10,17 @@ namespace poprun {
 /// LAMB) use it so that they depend neither on the order of the elements nor on how a tensor is split and distributed.
 ///
 /// The square of a float32 number is an integer multiple of 2^-298 and below 2^256, so the sum is such a multiple, too.
-/// It is stored as a tensor i32[kLimbs] that can be added elementwise, also by an integer all-reduce:
+/// It is stored as a tensor i32[kLimbs]. Such tensors can be added elementwise, also by an integer all-reduce:
 ///
-///   limbs 0 .. 37    the integer's digits to base 2^16, lowest first: enough for 2^54 elements
+///   limbs 0 .. 37    the integer's digits in base 2^16, lowest first: enough for 2^54 elements
 ///   limbs 38 .. 39   number of infinite elements, in two such digits
 ///   limbs 40 .. 41   number of NaNs, in two such digits
 ///
 /// In elementwise sums of up to 2^15 such tensors, digits may exceed 2^16, but no limb overflows.
 ///
-/// Determinism: the same elements give the same limbs in any order and in any pieces.
-/// Cost: about three sums in double (0.5 ns per element on an AVX-512 core). Blocks are summed exactly in double.
+/// Determinism: the same elements give the same limbs in any order and however they are split.
+/// Cost: that of about three sums in double (0.5 ns per element on an AVX-512 core). Blocks are summed exactly in
+/// double.
 class SquareSum {
  public:
   static constexpr std::int64_t kLimbs = 42;
@@ -40,7 +41,7 @@ class SquareSum {
   void carry();
   [[nodiscard]] std::uint64_t digit(std::ptrdiff_t k) const;
 
-  /// Digits to base 2^16, lowest first. They may be out of range until carry() is called.
+  /// Digits in base 2^16, lowest first. They may be out of range until carry() is called.
   std::array<std::int64_t, kDigits> digits_{};
   std::int64_t infinities_ = 0;
   std::int64_t nans_ = 0;

@@ -35,7 +35,7 @@ inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size
   return s.inputs == tensors;
 }
 
-/// True if these attributes are given, and also those that every rule takes.
+/// True if these attributes are given, and also those that every rule requires.
 inline bool has(const Signature& s, std::initializer_list<const char*> attributes) {
   return std::ranges::all_of(attributes, [&s](const char* name) { return s.attributes.has(name); }) &&
          s.attributes.has("scale") && s.attributes.has("weight_decay");
@@ -48,7 +48,7 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
   return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// Returns the gradients' factor: `scale`, times `factor` if it follows the `own` inputs, or nothing if it is kSkip.
+/// Returns the gradients' factor, which is `scale` times any `factor` after the `own` inputs, or nothing for kSkip.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {
     return scale;

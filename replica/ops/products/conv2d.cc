@@ -18,7 +18,7 @@
 /// Output channels of group g read the input channels of group g. With G = C, the convolution is depthwise. Dilation d
 /// puts the kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1.
 /// Weights are stored as in frameworks and change in every step. Each step therefore reorders them into oneDNN's
-/// blocked form, which costs more than the convolution for small images and many weights. A 1x1 kernel with stride 1
+/// blocked form, which costs more than the convolution if images are small and weights many. A 1x1 kernel with stride 1
 /// and no padding avoids this, because it is a product of matrices, pixels by channels.
 namespace poprun::ops::conv2d {
 namespace {
@@ -29,7 +29,7 @@ struct Geometry {
   memory::dims stride;
   memory::dims pad_begin;
   memory::dims pad_end;
-  memory::dims dilation;  ///< As oneDNN counts: pixels between two taps.
+  memory::dims dilation;  ///< As oneDNN counts it: pixels between two adjacent taps.
   std::int64_t groups;
 
   explicit Geometry(const Attributes& attributes)
@@ -101,7 +101,7 @@ memory::desc bias_desc(const TensorType& y) {
   return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
 }
 
-/// Returns oneDNN's plan of the forward pass, which is also the hint for both backward passes. `w` is from weights_of.
+/// Returns oneDNN's plan of the forward pass, which both backward passes use as a hint. `w` must come from weights_of.
 dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w, const TensorType& y,
                                                        const Geometry& g, bool with_bias) {
   return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(w),
@@ -130,8 +130,8 @@ std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorTy
   return PixelProduct{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
 }
 
-/// Returns whether equal filters give equal channels. With AVX2, oneDNN's product sums the columns beyond the last
-/// multiple of 16 in a different order, and a softmax of large numbers shows the difference.
+/// Returns whether identical filters give identical channels. With AVX2, oneDNN's product sums the columns beyond the
+/// last multiple of 16 in a different order, and a softmax of large numbers magnifies the difference.
 bool has_equal_columns(const PixelProduct& p) {
   return p.out % 16 == 0;
 }

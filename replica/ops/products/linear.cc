@@ -179,7 +179,7 @@ Work weight_gradient_work(const Signature& s) {
   return product_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
-/// In this product, which sums over the rows of x, the rows are the features of x.
+/// This product sums over the rows of x; its own rows are the features of x.
 Product weight_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(), rows_of(s.inputs[0]),
                        s.inputs[1].shape.back());
@@ -215,7 +215,7 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// Return the dimensions over which the passes sum: input features, output features, and the rows' first dimension.
+/// Return the dimensions over which the passes sum: input features, output features, and rows (their first dimension).
 std::vector<std::int64_t> contraction(const Signature& s) {
   return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
 }

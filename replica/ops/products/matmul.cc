@@ -36,7 +36,7 @@ std::int64_t product(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
 }
 
-/// Returns the rows and columns, exchanged if `transposed`.
+/// Returns the numbers of rows and columns, exchanged if `transposed`.
 std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transposed) {
   const std::int64_t rows = shape[shape.size() - 2];
   const std::int64_t columns = shape.back();
@@ -69,7 +69,7 @@ DnnlMatrix matrices(const Shape& shape, bool transposed, Shape batch) {
   return transposed ? plain.transposed() : plain;
 }
 
-/// Returns the leading dimensions of an operand, padded with ones to as many as the result has.
+/// Returns the leading dimensions of an operand, with ones in front to make up `rank` dimensions.
 Shape padded(const Shape& shape, std::size_t rank) {
   Shape batch = leading(shape);
   batch.insert(batch.begin(), rank - batch.size(), 1);
@@ -104,7 +104,7 @@ Work work(const Signature& s) {
 }
 
 /// If b has no leading dimensions, all rows form one product. Otherwise, each pair of matrices is a group, and an
-/// operand that is broadcast counts in each group.
+/// operand that is broadcast is counted in every group.
 Product product_of(const Signature& s) {
   const Shape& c = s.outputs[0].shape;
   const bool transpose_a = is_set(s.attributes, kTransposeA);

@@ -8,7 +8,7 @@
 ///
 ///   sum_of_squares(g f32[...])  ->  sum i32[42], exact: the limbs (digits) of optimizers/square_sum.h
 ///   clip_factor(sum0, sum1, ... i32[42])  scale=. max_norm=.  ->  factor f32[]
-///   loss_scale_factor(sum0, sum1, ..., loss_scale f32[])  scale=. max_norm=., where 0 sets no limit  ->  factor f32[]
+///   loss_scale_factor(sum0, sum1, ..., loss_scale f32[])  scale=. max_norm=. (0: no limit)  ->  factor f32[]
 ///
 /// factor = min(1, max_norm / (norm + 1e-6)), norm = scale * |all elements of all g|: the rule of
 /// torch.nn.utils.clip_grad_norm_. loss_scale_factor divides both norm and factor by loss_scale, and returns kSkip if

@@ -47,7 +47,7 @@ Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
 }
 
-/// x[a] is in every sum from y[a] on, so the gradient is the sum of dy in the other direction.
+/// Every sum from y[a] on includes x[a], so the gradient is the running sum of dy in the other direction.
 void cum_sum_gradient(Differentiator& d) {
   Attributes attributes = d.operation().attributes;
   attributes.set("reverse", 1 - attributes.integer("reverse"));

@@ -23,8 +23,8 @@
 ///
 /// Since labels come from data, rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do
 /// not count. `loss` is the mean over the `count` rows that do, and `correct` is the number of those rows whose largest
-/// logit (the first of equal ones) is at the label. If no row counts, all three are 0. Rows are summed in order, in
-/// double, and the sum is rounded once.
+/// logit (the first, if several are equal) is at the label. If no row counts, all three are 0. Rows are summed in
+/// order, in double, and the sum is rounded once.
 namespace poprun::ops::softmax {
 namespace {
 
@@ -244,7 +244,7 @@ std::unique_ptr<Kernel> loss_numerics(const Signature& s) {
   });
 }
 
-/// An exponential counts as eight operations.
+/// Counts an exponential as eight operations.
 Work loss_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = s.inputs[0].elements() * 10;

@@ -17,7 +17,7 @@ using Proto = ::onnx::TensorProto;
 struct Function {
   const char* op;
   const char* kind;
-  float (*fold)(float);  ///< Evaluates at import; null if the device always does.
+  float (*fold)(float);  ///< Evaluates at import; null if only the device evaluates.
   const char* first = nullptr;
   double first_default = 0;
   const char* second = nullptr;
@@ -90,7 +90,7 @@ Status selu(Node& node) {
   constexpr float kAlpha = 1.6732632423543772F;
   constexpr float kGamma = 1.0507009873554805F;
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  // Opsets 1 to 5 give the constants with fewer digits.
+  // Opsets 1 to 5 define the constants with fewer digits.
   const bool old = node.opset() < 6;
   const double alpha = node.real("alpha", old ? 1.6732 : static_cast<double>(kAlpha));
   const double gamma = node.real("gamma", old ? 1.0507 : static_cast<double>(kGamma));
@@ -116,7 +116,7 @@ Status prelu(Node& node) {
   return node.set_result(node.add("prelu", {x, slope}));
 }
 
-/// The bounds are attributes before opset 11 and inputs since then. Either or both may be missing.
+/// Limits x to bounds that are attributes before opset 11 and inputs from then on. Either or both may be missing.
 Status clip(Node& node) {
   Attributes attributes;
   std::size_t i = 1;

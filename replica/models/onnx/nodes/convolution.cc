@@ -82,7 +82,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
     }
     if (wanted[d] != 0) {
       const std::int64_t total = full - wanted[d];
-      const std::int64_t half = total >> 1;  // This rounds down, also below zero.
+      const std::int64_t half = total >> 1;  // This rounds down, even below zero.
       before = automatic == "SAME_UPPER" ? half : total - half;
       behind = total - before;
     }

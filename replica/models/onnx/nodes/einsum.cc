@@ -95,7 +95,7 @@ Result<Equation> parse(Node& node) {
   return equation;
 }
 
-/// Refuses diagonals, dimensions with two different sizes, and names in the result that no operand has.
+/// Refuses diagonals, letters that stand for two different sizes, and names in the result that no operand has.
 Status check(Node& node, const Equation& equation) {
   std::map<char, std::int64_t> sizes;
   for (std::size_t i = 0; i < equation.terms.size(); ++i) {
@@ -140,7 +140,7 @@ Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) 
   return node.transpose(x.tensor, perm);
 }
 
-/// Reshapes x to [batch,rows,columns]. Each of the three joins the dimensions with its names.
+/// Reshapes x to [batch,rows,columns]. Each of the three is the product of the dimensions that its argument names.
 Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch, const std::string& rows,
                           const std::string& columns) {
   const Shape shape = node.type(x.tensor).shape;

@@ -66,7 +66,7 @@ const Binary kAnd{nullptr, nullptr, [](double a, double b) { return a != 0 && b 
 const Binary kOr{nullptr, nullptr, [](double a, double b) { return a != 0 || b != 0; }};
 const Binary kXor{nullptr, nullptr, [](double a, double b) { return (a != 0) != (b != 0); }};
 
-/// Aligns the second operand with dimension `axis` of the first, as `broadcast` = 1 does before opset 7.
+/// Aligns the second operand with dimension `axis` of the first, as `broadcast` = 1 requests before opset 7.
 Result<TensorId> aligned(Node& node, TensorId a, TensorId b) {
   const std::size_t rank = node.type(a).shape.size();
   const Shape& own = node.type(b).shape;
@@ -136,7 +136,7 @@ Result<TensorId> known_power(Node& node, TensorId x) {
   return node.add("pow", {x, e});
 }
 
-/// Base and exponent may have different types. The result has the type of the base.
+/// Raises input 0 to the power of input 1, whose type may differ. The result has the type of the base.
 Status pow(Node& node) {
   if (node.folds() && is_real(node.element(0)) == is_real(node.element(1))) {
     return combine_all(node, "pow", kPow);

@@ -14,7 +14,7 @@ Status matmul(Node& node) {
   if (x.empty() || y.empty()) {
     return node.wrong("a matrix product of scalars is not defined");
   }
-  // A vector on the left is a row, and one on the right is a column. The result lacks the added dimension.
+  // A vector on the left is a row, and one on the right is a column. The result does not have the added dimension.
   if (x.size() == 1) {
     POPRUN_ASSIGN(a, node.reshape(a, {1, x[0]}));
   }

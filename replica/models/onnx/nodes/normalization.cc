@@ -9,7 +9,7 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Returns x [N,C,...] in the form that batch normalisation takes: a matrix [N,C] or an image, which may have one row.
+/// Returns x [N,C,...] in a form that batch normalisation accepts: a matrix [N,C] or an image, which may have one row.
 Result<TensorId> channels_of(Node& node) {
   const Shape s = node.shape(0);
   if (s.size() == 4) {
@@ -86,7 +86,7 @@ Status batch_normalization(Node& node) {
   return {};
 }
 
-/// Normalises over the axis and all dimensions after it, which are taken as one.
+/// Normalises over the axis and all dimensions after it, which are treated as one.
 Status layer_normalization(Node& node) {
   const Shape shape = node.shape(0);
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), shape.size()));

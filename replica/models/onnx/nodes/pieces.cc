@@ -7,13 +7,13 @@
 #include "replica/models/onnx/window.h"
 #include "replica/ops/face/shaped.h"
 
-/// Cutting tensors and putting them together: Concat, Split, Slice, Gather, Pad.
+/// Operators that cut or join tensors: Concat, Split, Slice, Gather, Pad.
 namespace poprun::onnx_import::nodes::pieces {
 namespace {
 
 using Proto = ::onnx::TensorProto;
 
-/// Returns whether input i must be repeated for each sample. This is so if a file written for batches of one
+/// Returns whether input i must be repeated for each sample. This is the case if a file written for batches of one
 /// concatenates a single copy of something, such as a class token, with its sample.
 bool lacks_batch(Node& node, std::size_t i, std::size_t axis) {
   const Scope& scope = node.scope();
@@ -57,7 +57,7 @@ Status concat(Node& node) {
   bool images = false;
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     if (node.shape(i)[axis] == 0) {
-      continue;  // It adds nothing.
+      continue;  // An empty input adds nothing.
     }
     POPRUN_ASSIGN(TensorId part, node.tensor(i));
     if (lacks_batch(node, i, axis)) {
@@ -83,7 +83,7 @@ Status concat(Node& node) {
   return {};
 }
 
-/// Returns the sizes that an attribute or input gives, or else equal sizes.
+/// Returns the sizes from the attribute or input, or else equal sizes.
 Result<std::vector<std::int64_t>> split_sizes(Node& node, std::int64_t whole) {
   POPRUN_ASSIGN(const auto given, node.integers_from("split", 1));
   if (given) {
@@ -219,7 +219,7 @@ Status slice(Node& node) {
   return {};
 }
 
-/// Gathers one row of x by an index that is known and in range. This is a slice, which takes elements of any type.
+/// Gathers one row of x by an index that is known and in range. This is a slice, which accepts elements of any type.
 Status gather_one(Node& node, const Constant& index, std::size_t axis) {
   const Shape x = node.shape(0);
   const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);

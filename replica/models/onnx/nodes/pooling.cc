@@ -96,7 +96,7 @@ Status average_pool(Node& node) {
   return pool(node, "avgpool2d");
 }
 
-/// Pools with one window over all pixels. There may be any number of dimensions, which are taken as one row.
+/// Pools with one window over all pixels. There can be any number of dimensions, which are treated as one row.
 Status global(Node& node, const std::string& kind) {
   const Shape shape = node.shape(0);
   if (shape.size() < 3) {

@@ -82,7 +82,7 @@ Status reduce_or_fold(Node& node) {
   });
 }
 
-/// Computes (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9). Without axes, means are over images and their pixels.
+/// Computes (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9). Without axes, the means are over images and pixels.
 Status mean_variance(Node& node) {
   Shape axes = node.has_attribute("axes") ? node.integers("axes") : Shape{0, 2, 3};
   for (std::int64_t& axis : axes) {

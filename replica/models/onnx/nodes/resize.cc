@@ -79,7 +79,7 @@ Status resize_axes(Node& node, const std::vector<Target>& targets, const Attribu
   return {};
 }
 
-/// In opset 10, Resize works like Upsample. Since then, it takes named coordinates and either scales or sizes.
+/// In opset 10, resizes like Upsample. From opset 11 on, accepts named coordinates and either scales or sizes.
 Status resize(Node& node) {
   const std::string mode = node.text("mode", "nearest");
   if (node.opset() < 11) {
@@ -113,7 +113,7 @@ Status resize(Node& node) {
   return resize_axes(node, targets, attributes);
 }
 
-/// The scales are an attribute before opset 9 and an input since then.
+/// Resizes by scales, which are an attribute before opset 9 and an input since then.
 Status upsample(Node& node) {
   std::vector<float> scales = node.reals("scales");
   if (node.has(1)) {

@@ -3,7 +3,7 @@
 
 #include "replica/models/onnx/node.h"
 
-/// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, they take it and all later dimensions as one.
+/// Softmax, LogSoftmax and Hardmax along an axis. Before opset 13, they treat it and all later dimensions as one.
 namespace poprun::onnx_import::nodes::softmax {
 namespace {
 
