@@ -34,7 +34,7 @@ struct Compiled {
   Program program;
   bool was_watched = false;  ///< Whether an observer saw the passes run.
 
-  /// Returns how many bytes the fullest IPU lacks. The result is at most 0 if the Program fits.
+  /// Returns by how many bytes the fullest IPU exceeds its memory. The result is at most 0 if the Program fits.
   [[nodiscard]] std::int64_t lacking() const;
 };
 

@@ -15,7 +15,7 @@
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
 /// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of the
-/// backward pass. A gradient that the pass "slices" has cut gets an accumulator per slice; the update joins these
+/// backward pass. A gradient that the pass "slices" has divided gets an accumulator per slice; the update joins these
 /// accumulators in a tensor that aliases them.
 namespace poprun::passes::accumulation {
 namespace {
@@ -71,7 +71,7 @@ class Accumulators {
         begin_(job.graph, job.training->begin, ""),
         update_(job.graph, job.training->update, "") {}
 
-  /// Adds the accumulators of a gradient. Returns the tensor that replaces the gradient in the update.
+  /// Adds the accumulators of a gradient to the graph. Returns the tensor that replaces the gradient in the update.
   TensorId add(const ParameterGradient& pair, const Operation* join) {
     const std::string name = accumulator_name(job_.graph, pair.parameter);
     if (join == nullptr) {

@@ -10,13 +10,13 @@
 #include "replica/ops/face/kinds.h"
 
 /// In inference, folds each batch norm into the convolution before it: its scale into the weights, and its shift into
-/// the bias. It does so once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
+/// the bias, once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
 ///
 ///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift, scale, mean, variance)
 ///   evaluate  y = conv2d(x, w)               ->     z = conv2d(x, w, shift)
 ///             z = batch_norm_inference(y, scale, shift, mean, variance)
 ///
-/// A norm stays if anything else reads y, w or shift, or if one of its operands is not a variable that "load" sets up.
+/// A norm is not folded if anything else reads y, w or shift, or if an operand is not a variable that "load" sets up.
 namespace poprun::passes::batch_norm_folding {
 namespace {
 

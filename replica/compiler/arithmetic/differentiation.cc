@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Returns the parameters that are not frozen, and the tensors whose derivative by one of them may differ from 0.
+/// Returns the unfrozen parameters, and the tensors whose derivatives with respect to them may differ from 0.
 std::set<TensorId> dependent_on_parameters(const Graph& graph, const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
@@ -103,7 +103,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Returns nothing for a parameter, because the contributions of its other uses are kept separate.
+  /// Returns nothing for a parameter, because its uses have separate gradients.
   std::optional<TensorId> take_input_gradient(std::size_t input) override {
     const TensorId tensor = current_->inputs[input];
     const auto found = gradients_.find(tensor);

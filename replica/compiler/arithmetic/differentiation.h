@@ -21,7 +21,7 @@ struct ScaledLoss {
 ///
 /// A use of a parameter is a forward operation that names it. Each use has its own gradient, so that a parameter's
 /// gradient is the same sum of the same terms, wherever and however often the backward pass runs. Contributions to the
-/// gradient of any other tensor are added as they come.
+/// gradient of any other tensor are added up as they arise.
 ///
 /// Returns the gradients, sorted by parameter name. Those of one parameter are in reverse order of its uses. Errors:
 /// kUsage if an operation between the loss and a parameter has no gradient (the message names the operation), or if the

@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Whether the last addition of the gradients of a parameter's uses writes to the accumulator of the first use. This
-/// accumulator is placed like the parameter, so the update needs one gradient fewer. This is impossible without
+/// Returns whether the last addition of the gradients of a parameter's uses writes to the accumulator of the first use.
+/// This accumulator has the parameter's placement, so the update needs one gradient fewer. This is impossible without
 /// accumulation, because parameters may then share a gradient. It is also impossible with stochastic rounding: its
-/// draws depend on names, so the sum needs a name of its own.
+/// draws depend on names, so the sum needs a separate name.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }
@@ -152,7 +152,7 @@ std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
   return sum;
 }
 
-/// Whether `gradient` is the sum ((a + b) + c) + .. of `uses` in that order.
+/// Returns whether `gradient` is the sum ((a + b) + c) + .. of `uses` in that order.
 bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> uses) {
   if (uses.size() > 1 && gradient == uses.back()) {
     const std::optional<TensorId> others = added_to(update, gradient);

@@ -12,7 +12,7 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
-/// Marks the dense layers and embeddings that are computed in slices. The pass "slices" cuts them and their gradients.
+/// Marks dense layers and embeddings to be computed in slices. The pass "slices" divides them and their gradients.
 ///
 ///   model.embedding-serialisation-factor   the embedding with the most rows: gathers from its
 ///                                          table, and the projection onto as many channels

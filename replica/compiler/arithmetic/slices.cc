@@ -12,16 +12,16 @@
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/face/kinds.h"
 
-/// Cuts the operations that "serialisation" has marked, and their gradients, into slices that run one after the other,
-/// so that only one slice's temporary values and gradients are live. If k numbers the slices of the output channels:
+/// Divides the operations marked by "serialisation", and their gradients, into slices that run one after the other, so
+/// that only one slice's temporary values and gradients are live. If k numbers the slices of the output channels:
 ///
 ///   y = x w^T + b       y_k = x w_k^T + b_k, each inserted into y
 ///   dw = dy^T x         dw_k = dy_k^T x; joined by a `concat` that aliases the slices
 ///   dx = dy w           dx = (dx_0 + dx_1) + ..., dx_k = dy_k w_k
 ///   gather_gradient     the rows of each slice of the table
 ///
-/// A layer's dw_k and dx_k are computed together. Gathers are not cut, because they read the table in place. Only the
-/// sum of the dx_k differs from the uncut result, by rounding.
+/// A layer's dw_k and dx_k are computed together. Gathers are not sliced, because they read the table in place. Only
+/// the sum of the dx_k differs from the result without slices, by rounding.
 namespace poprun::passes::slices {
 namespace {
 
@@ -231,7 +231,7 @@ Status run(const CompileOptions& /*options*/, Job& job) {
 /// The slices of one marked operation, found by tracing its output backwards.
 struct Found {
   std::vector<Piece> pieces;
-  std::string wrong;  ///< What is wrong; empty if nothing is.
+  std::string wrong;  ///< The error that was found; empty if there is none.
 };
 
 class Finder {
@@ -338,7 +338,7 @@ class Finder {
   Writers writers_;
 };
 
-/// Checks that every marked operation's result is made of consecutive slices that leave nothing out.
+/// Checks that every marked operation's result is made of consecutive slices without gaps.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (const Place place : sliced_places(before)) {
     const Finder finder(after.graph, place);

@@ -9,7 +9,7 @@
 /// Declarations that the passes "serialisation", "slices" and "accumulation" share.
 namespace poprun {
 
-/// The attribute of an operation that is to be cut. Its value is the number of slices, which is greater than 1. The
+/// The attribute of an operation that is to be sliced. Its value is the number of slices, which is greater than 1. The
 /// pass "serialisation" sets the attribute, gradients inherit it, and the pass "slices" removes it. After that pass,
 /// the attribute marks a `concat` of a gradient's slices.
 inline constexpr const char* kSlices = "slices";

@@ -24,7 +24,7 @@ struct StreamedTensor {
   TensorType type;  ///< Includes the micro-batch dimension.
 };
 
-/// How the model is spread over the IPUs of a replica.
+/// Options for spreading the model over the IPUs of a replica.
 struct PipelineOptions {
   /// Number of counted layers in each stage. One entry may be -1, for all remaining layers. If empty, `split` decides.
   std::vector<std::int64_t> layers_per_ipu = {};
@@ -50,7 +50,7 @@ struct PipelineOptions {
 struct SerialisationOptions {
   std::int64_t embedding = 1;  ///< Slices of the largest embedding table and of its projection.
   struct Matmuls {
-    std::string text = {};       ///< As written, for messages: "lm_head=4".
+    std::string text = {};       ///< Original text, for messages: "lm_head=4".
     std::string operators = {};  ///< Regex to search for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
@@ -86,7 +86,7 @@ struct LocationOptions {
 
   std::int64_t off_chip_elements_min = 2;  ///< Smaller tensors stay on the chip.
 
-  /// An override takes precedence for tensors whose names match it. If several match, the last one counts.
+  /// An override takes precedence for tensors whose names match it. If several match, the last one applies.
   struct Override {
     std::string tensors;  ///< Regex of tensor names (ECMAScript).
     Storage storage = Storage::kOnChip;

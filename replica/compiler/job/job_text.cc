@@ -114,7 +114,7 @@ class JobWriter {
   const Graph& graph_;
 };
 
-/// Takes the attributes of a line one by one. Remembers the first one that is missing or wrong.
+/// Reads the attributes of a line one by one. Remembers the first one that is missing or wrong.
 class Fields {
  public:
   Fields(const Graph& graph, const Attributes& attributes) : graph_(graph), values_(attributes.values()) {}
@@ -299,7 +299,7 @@ class JobReader {
   Job& job_;
 };
 
-/// Checks that the job has every stage that its operations and parts name.
+/// Checks that the job has every stage that its operations and parts refer to.
 Status verify_stages(const Job& job) {
   const auto known = [&job](const std::string& function, std::string_view what, std::uint32_t stage) -> Status {
     if (stage < job.ipu_of_stage.size()) {

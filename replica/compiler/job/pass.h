@@ -19,7 +19,7 @@
 /// Passes over a job's graph. Each is in a file of arithmetic/ or techniques/ with its verifier; passes.cc orders them.
 namespace poprun {
 
-/// A parameter, and the gradient of the loss with respect to it, or the part of that gradient that is due to one use.
+/// A parameter with its gradient, or with the part of that gradient that is due to one use of the parameter.
 struct ParameterGradient {
   TensorId parameter;
   TensorId gradient;
@@ -66,7 +66,7 @@ struct TrainingStep {
   std::vector<LossTerm> terms = {};  ///< Their sum is the loss.
 
   /// In a phased job, from the pass "pipeline" on: the regions of `train` that are phases, in order. The region before
-  /// a phase may load its variables.
+  /// a phase may load the variables of that phase.
   std::vector<Place> phases = {};
 
   /// Set from the pass "differentiation" on: one gradient for each use of a parameter, last use first, until the pass
@@ -127,7 +127,7 @@ struct Pass {
   bool is_optional = false;
 };
 
-/// Functions that watch compilations. Each may be empty.
+/// Callbacks that observe compilations. Each may be empty.
 struct CompileObserver {
   /// Called with the job after each pass, before the verifiers. An error rejects the pass, as a verifier's does.
   std::function<Status(std::string_view pass, const Job&)> after_pass = {};

@@ -172,7 +172,7 @@ class AliasAnalysis {
            !liveness_.lives[b].spans.empty();
   }
 
-  /// Whether a tensor and those of `others` that overlap it never overwrite each other's live values.
+  /// Returns whether a tensor and those of `others` that overlap it never overwrite each other's live values.
   [[nodiscard]] bool fits(const Member& member, const std::vector<Member>& others,
                           const std::optional<Taking>& taking) const {
     return std::ranges::all_of(others, [&](const Member& other) {

@@ -26,7 +26,7 @@ using Aliases = std::vector<std::optional<Alias>>;
 ///     y         |=====|                   y       |==========|  it costs no time and no bytes.
 ///               step                              step
 ///
-///   In place: y takes the bytes of an input that dies at the step. A view aliases its input
+///   In place, y takes over the bytes of an input that dies at the step. A view aliases its input
 ///   (for a concat, the inputs alias the output), however long either lives.
 ///
 /// Operations are considered in order, and each may alias if every value is preserved: when a step writes a tensor's
@@ -39,7 +39,7 @@ using Aliases = std::vector<std::optional<Alias>>;
 /// is as large as a chain of such operations is long. Requires: `liveness` belongs to `graph`.
 Aliases find_aliases(const Graph& graph, const Liveness& liveness);
 
-/// Whether an operation has nothing to do, because its results alias its operands.
+/// Returns whether an operation has nothing to do, because its results alias its operands.
 bool is_view(const Graph& graph, const Operation& operation, const Aliases& aliases);
 
 }  // namespace poprun

@@ -45,14 +45,14 @@ struct Liveness {
 
 /// Computes the live ranges of all tensors. A tensor is always live if it carries a value between functions that the
 /// host runs, that is, if the first operation that names it in one of them, or in a function called there, reads it.
-/// Otherwise it lives from each operation that writes it, without updating it, to the last operation that reads that
+/// Otherwise it lives from each operation that writes it (rather than updates it) to the last operation that reads that
 /// value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first entry to
 /// its last use.
 ///
-/// Two tensors that live at the same time share a step, wherever its function is called from. Cost: the number of
-/// executed operations times the number of tensors / 64. Only three rounds of a repeated region are followed, because
-/// later ones are the same. Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most
-/// one round after the round that wrote it.
+/// If two tensors are live at the same time, their live ranges share a step, whichever call they are live in. Cost: the
+/// number of executed operations times the number of tensors / 64. Only three rounds of a repeated region are followed,
+/// because later ones are the same. Requires: verify_graph(graph) holds; a tensor that is not updated in place is read
+/// at most one round after the round that wrote it.
 Liveness compute_liveness(const Graph& graph);
 
 }  // namespace poprun

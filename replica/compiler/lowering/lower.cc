@@ -121,7 +121,7 @@ class Lowering {
     ++number_;
   }
 
-  /// Whether `tensor` shares a byte with another tensor that may live on after this step.
+  /// Returns whether `tensor` shares a byte with another tensor that may still be live after this step.
   [[nodiscard]] bool is_shared_on(std::uint32_t tensor) const {
     if (tensor >= aliases_.size() || !aliases_[tensor]) {
       return false;

@@ -7,7 +7,7 @@
 #include "replica/compiler/planner/vertex.h"
 #include "replica/compiler/planner/view.h"
 
-/// How one product is spread over the tiles of an IPU, and how its operands are mapped to them.
+/// Plans: how a product is spread over the tiles of an IPU, and how its operands are mapped to them.
 namespace poprun::planner {
 
 struct Range {
@@ -36,7 +36,7 @@ struct StepIndex {
 };
 
 /// The range of the viewed product that a part covers in a step, without padding of channels. The part multiplies its
-/// inputs by the weights that they meet. Every such pair belongs to exactly one (part, step).
+/// inputs by the weights that they meet. Every input and weight that meet do so in exactly one part and step.
 struct PartRanges {
   Range groups;
   Range inputs;       ///< Input channels within a group.

@@ -19,7 +19,7 @@ PlanCycles cycles_of(const ViewedProduct& viewed, const Vertex& vertex, const Ta
   c.reduce = reduction.compute * steps;
   c.copy = copy_cycles(target, load.copied_input) + copy_cycles(target, load.copied_weights);
   if (steps > 1) {
-    // The weights are sent and received to rearrange them.
+    // Rearranging the weights both sends and receives them.
     c.copy += exchange_cycles(target, load.sliced_weights * 2, false);
     c.slice = slice_cycles(target, load.weight_share) * steps;
   }
@@ -137,7 +137,7 @@ Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
   return {cycles_of(viewed, vertex, target, load), bytes_of(vertex, target, load)};
 }
 
-/// A copy takes 5/4 of the time to load the bytes, plus their exchange (poplibs, lib/poplin/ConvPlan.cpp).
+/// Returns the cycles of a copy: 5/4 of the load time, plus the exchange (poplibs, lib/poplin/ConvPlan.cpp).
 Cycles copy_cycles(const Target& target, Bytes bytes) {
   return Cycles{ceil_div(bytes.count() * 5, 4 * target.load_bytes_per_cycle)} + exchange_cycles(target, bytes, false);
 }
@@ -153,7 +153,7 @@ Cycles slice_cycles(const Target& target, std::int64_t elements) {
   return Cycles{25 + target.workers * (63 + ceil_div(2 * share, target.vector_width))};
 }
 
-/// Each vector takes two loads and a store, as in any elementwise operation [I].
+/// Returns the cycles to add sums: two loads and a store per vector, as in any elementwise operation [I].
 Cycles accumulate_cycles(const Target& target, std::int64_t sums) {
   const std::int64_t vectors = ceil_div(ceil_div(sums, target.workers) * target.partial.count(), 8);
   return Cycles{target.workers * (26 + 3 * vectors)};

@@ -32,7 +32,7 @@ struct Load {
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// A tile's share of the bytes rearranged at first: operands that the view copies and, with serial steps, weights.
+  /// A tile's share of the bytes rearranged initially: operands that the view copies and, with serial steps, weights.
   Bytes copied_input;
   Bytes copied_weights;
   Bytes sliced_weights;
@@ -57,7 +57,7 @@ Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& ta
 struct PlanCycles {
   Cycles exchange_input;
   Cycles exchange_weights;
-  Cycles exchange_partials;  ///< To the tiles that add partial sums or hold the output.
+  Cycles exchange_partials;  ///< Sending partial sums to the tiles that add them or hold the output.
   Cycles copy;               ///< Rearranging operands before the first step.
   Cycles compute;            ///< Executing the vertex.
   Cycles reduce;             ///< Adding partial sums of different tiles; casting the result.
@@ -96,7 +96,7 @@ struct Cost {
 /// Computes the cost of a load. Both totals are monotonic in every number of the load.
 Cost cost_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load);
 
-/// Returns the cycles to receive `bytes`. `shared` says whether both tiles of a bus receive the same bytes.
+/// Returns the cycles a tile takes to receive `bytes`. `shared`: whether both tiles of a bus receive the same bytes.
 Cycles exchange_cycles(const Target& target, Bytes bytes, bool shared);
 
 /// Cycles to add the partial sums of `sums` outputs per tile if each output has a partial sum on `depth` tiles.

@@ -178,8 +178,8 @@ class SplitSearch {
     return least;
   }
 
-  /// Whether the frontier beats the lower bound on all plans that split positions and output channels of `s`. The bound
-  /// assumes one block of output channels, with an even share of all pairs of position and block.
+  /// Returns whether the frontier beats the lower bound on all plans that split positions and output channels of `s`.
+  /// The bound assumes one block of output channels, with an even share of all pairs of position and block.
   [[nodiscard]] bool is_beaten_for_all_outputs(const Splits& s) const {
     if (vertex_.kind == VertexKind::kHmac) {
       return false;  // HMAC is faster with more channels at a time, so one block gives no bound.
@@ -232,7 +232,7 @@ bool comes_first(const Candidate& a, const Candidate& b) {
 }
 
 bool Frontier::beats(Cycles cycles, Bytes bytes) const {
-  // Of the points with at most these cycles, the last has the fewest bytes.
+  // Among the points with at most these cycles, the last has the fewest bytes.
   const auto after = std::ranges::upper_bound(points_, cycles, {}, &Candidate::cycles);
   if (after == points_.begin()) {
     return false;

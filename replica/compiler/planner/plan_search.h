@@ -23,11 +23,11 @@ struct Candidate {
 /// Orders equal costs: fewer tiles, then smaller splits, then the earlier view, then the earlier vertex. A total order.
 bool comes_first(const Candidate& a, const Candidate& b);
 
-/// The Pareto frontier: candidates that no other beats in both cycles and bytes, in whatever order they are offered.
+/// The Pareto frontier: of the candidates offered, in any order, those that no other beats in both cycles and bytes.
 class Frontier {
  public:
-  /// Whether some point has at most these cycles and bytes, and fewer of either. Then no candidate that costs at
-  /// least this much belongs on the frontier.
+  /// Returns whether some point has at most these cycles and bytes, and less of at least one of the two. Then no
+  /// candidate that costs at least this much belongs on the frontier.
   [[nodiscard]] bool beats(Cycles cycles, Bytes bytes) const;
 
   void offer(const Candidate& candidate);
@@ -40,7 +40,7 @@ class Frontier {
 };
 
 /// Returns all plans of `product` that no other plan beats in both cycles and temporary bytes, by increasing cycles and
-/// decreasing bytes: the first is the fastest, the last needs the least memory. Never empty. Of plans with the same
+/// decreasing bytes: the first is the fastest, the last needs the least memory. Never empty. Among plans with the same
 /// cost, keeps the one that comes first by comes_first().
 ///
 /// Considers every view and vertex, all splits of its blocks into equal, non-empty parts with at most one parallel part

@@ -41,7 +41,7 @@ bool all_are(const std::vector<ProductSetting<T>>& settings, T value) {
   return std::ranges::all_of(settings, [&](const auto& s) { return s.operators.empty() && s.value == value; });
 }
 
-/// Says why a setting applies to no product: "there is no matmul on IPU 2, only on IPUs 0, 1".
+/// Explains why a setting applies to no product: "there is no matmul on IPU 2, only on IPUs 0, 1".
 template <typename T>
 std::string why_unused(const ProductSetting<T>& setting, std::span<const PlacedProduct> products) {
   const std::string kinds = !setting.products                           ? "convolution or matmul"

@@ -25,8 +25,8 @@
 ///   ipu1             an IPU, by the same rule
 ///   0.6              everywhere, by the same rule
 ///
-/// A stage is more specific than an IPU, because an IPU may hold several stages. Of equally specific settings the last
-/// one applies.
+/// A stage is more specific than an IPU, because an IPU may hold several stages. Among equally specific settings, the
+/// last one applies.
 namespace poprun {
 
 /// Default fraction of a tile's memory that the temporaries of a product may use, in thousandths; PopLibs' own default.
@@ -35,7 +35,7 @@ inline constexpr std::int64_t kDefaultPermille = 600;
 /// One setting, for one or both kinds of product, in one place or everywhere.
 template <typename T>
 struct ProductSetting {
-  std::string text = {};                     ///< As written, for messages: "stage2.matmuls=0.2".
+  std::string text = {};                     ///< Original text, for messages: "stage2.matmuls=0.2".
   std::optional<ProductKind> products = {};  ///< Kind of product; nothing for both kinds.
   /// At most one of these is given.
   std::optional<std::uint32_t> ipu = {};
@@ -49,7 +49,7 @@ struct PlannerOptions {
   std::vector<ProductSetting<Precision>> partials = {};             ///< kHalf requires half precision.
 };
 
-/// Whether every product has the defaults, so that no setting has to be resolved.
+/// Returns whether every product has the defaults, so that no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
 /// Return the general settings: the fraction of a tile's memory, in thousandths, and the type of partial sums.

@@ -31,7 +31,7 @@ std::int64_t load_cycles(const Vertex& v, const Target& target) {
   return ceil_div(target.block_inputs * v.outputs * target.element.count(), target.load_bytes_per_cycle);
 }
 
-/// Cycles of the 1x1 vertex. A worker takes 38 + (n - 3) * 4 in half precision and 46 + (n - 3) * 8 in float.
+/// Returns the cycles of the 1x1 vertex: per worker 38 + (n - 3) * 4 in half precision and 46 + (n - 3) * 8 in float.
 std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t n = std::max<std::int64_t>(ceil_div(part.positions(), target.workers), 3);
@@ -40,7 +40,7 @@ std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& pa
   return 50 + blocks * (load_cycles(v, target) + target.workers * (overhead + n * each) + 25);
 }
 
-/// Cycles of the nx1 vertex, which takes kernel rows in blocks of the filter height, one column after the other.
+/// Returns the cycles of the nx1 vertex, which takes kernel rows in blocks of the filter height, column after column.
 std::int64_t spatial(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t height = filter_height(v, target);
@@ -48,7 +48,7 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
   const std::int64_t passes = ceil_div(v.outputs, target.columns);
   const std::int64_t load = load_cycles(v, target);
   const std::int64_t gather = height == 1 ? 15 : height == 2 ? 46 : 60;
-  // Only one output in `input_dilation` meets an element of a dilated input.
+  // Only one in every `input_dilation` outputs meets an element of a dilated input.
   const WorkerRun run = worker_run(part.batch * ceil_div(part.rows, product.field[0].input_dilation),
                                    ceil_div(part.columns, product.field[1].input_dilation), target.workers);
   const std::int64_t worker = 18 + run.rows * 28 + run.positions * position_cycles(v, target);
@@ -57,7 +57,7 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
          blocks * (14 + kernel_outer * (14 + part.kernel_columns * element));
 }
 
-/// Whether the 1x1 vertex can compute the part, which needs a single kernel element.
+/// Returns whether the 1x1 vertex can compute the part, which needs a single kernel element.
 bool has_pointwise_part(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   return part.kernel_rows == 1 && part.kernel_columns == 1 && v.inputs == target.block_inputs &&
          product.field[0].input_dilation == 1 && product.field[1].input_dilation == 1;
@@ -142,7 +142,7 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
   return Cycles{24 + ceil_div(sums * target.partial.count(), target.load_bytes_per_cycle)};
 }
 
-/// The vertices use all columns for float32, and all or eight for float16. Without groups, a block with fewer input
+/// Lists the AMP vertices: all columns for float32, all or eight for float16. Without groups, a block with fewer input
 /// channels may be filled with several kernel rows, if it still holds all channels of the product. Grouped convolutions
 /// pad their channels to a whole block; otherwise they would be faster than in Graphcore's table 2.1 [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
@@ -171,8 +171,8 @@ Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& ta
                                                                   : spatial(vertex, product, target, part)};
 }
 
-/// Offers a run of up to 8 channels, and runs that divide the channels evenly; with groups, only one of all channels
-/// [I].
+/// Lists the HMAC vertices: with a run of up to 8 channels, and with runs that divide the channels evenly. With groups,
+/// there is only one, whose run is all channels [I].
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target*/) {
   const auto run = [](std::int64_t inputs) {
     return Vertex{.kind = VertexKind::kHmac, .groups = 1, .inputs = inputs, .outputs = 1};
@@ -190,9 +190,9 @@ std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target
   return found;
 }
 
-/// A worker takes 19 + positions * runs * (7 + output channels * (3 + run / vector width)) cycles.
+/// Returns HMAC's cycles: a worker takes 19 + positions * runs * (7 + output channels * (3 + run / vector width)).
 Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part) {
-  // Only one output in `input_dilation` meets an element of a dilated input.
+  // Only one in every `input_dilation` outputs meets an element of a dilated input.
   const std::int64_t rows = ceil_div(part.rows, product.field[0].input_dilation);
   const std::int64_t columns = ceil_div(part.columns, product.field[1].input_dilation);
   const std::int64_t positions = ceil_div(part.batch * rows * columns, target.workers);
@@ -222,7 +222,7 @@ std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic)
   return found;
 }
 
-/// SLIC has the overheads of the nx1 AMP vertex [I] and does 8 * min(vector width, channels) products per cycle.
+/// Returns SLIC's cycles: overheads of the nx1 AMP vertex [I], and 8 * min(vector width, channels) products per cycle.
 Cycles slic_cycles(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = (part.groups / v.groups) * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t macs = v.groups * v.inputs * v.outputs * kWindow;

@@ -23,8 +23,8 @@ struct Target {
 
   /// Multiply-accumulates of the matrix unit per cycle.
   std::int64_t macs_per_cycle = 0;
-  /// Columns of the matrix unit: output channels that it sums at the same time. Each takes 4 products of float16 or 1
-  /// of float32 per cycle [I]: Mk2 has 16, or 8 if float16 is summed in float32.
+  /// Columns of the matrix unit: output channels that it sums at the same time. Each column adds 4 products of float16
+  /// or 1 of float32 per cycle [I]: Mk2 has 16, or 8 if float16 is summed in float32.
   std::int64_t columns = 0;
   /// Input channels of a full block of weights: 16 of float16, 8 of float32. [D] poplibs.
   std::int64_t block_inputs = 0;

@@ -8,7 +8,7 @@
 
 #include "replica/device/product.h"
 
-/// Views: other products with the same sums; the planner may choose any of them (poplibs, lib/poplin/ConvPlan.cpp).
+/// Views: other products that compute the same sums, for the planner to choose from (poplibs, lib/poplin/ConvPlan.cpp).
 ///
 ///   swap     Input and weights change places, and so do batch and output channels; the field is
 ///            reversed. This suits matmuls, and gradients of weights, whose kernel is larger
@@ -64,7 +64,7 @@ std::string to_text(const View& view);
 
 struct ViewedProduct {
   View view;
-  Product product;  ///< What the tiles compute, with the operands of the view.
+  Product product;  ///< The product that the tiles compute, with the operands of the view.
   /// Elements of the view's operands that are made by copying; 0 if the tiles read the operand as it is.
   std::int64_t copied_input = 0;
   std::int64_t copied_weights = 0;

@@ -9,10 +9,10 @@ namespace poprun {
 /// numbers.
 ///
 /// Follows both graphs operation by operation, as the engine runs them, including the repeats of regions and the
-/// micro-batch indices of calls. Each value gets a number, made from the operation's kind, attributes and output types,
-/// the numbers of its operands, and, if the operation reads the Moment, the run and the micro-batch. Copies and stashes
-/// pass numbers on. Kernels are deterministic, so equal numbers mean identical bits (two different values get the same
-/// number with a probability of 2^-127).
+/// micro-batch indices of calls. Each value gets a number, derived from the operation's kind, attributes and output
+/// types, the numbers of its operands, and, if the operation reads the Moment, the run and the micro-batch. Copies and
+/// stashes pass numbers on. Kernels are deterministic, so equal numbers mean identical bits (two different values get
+/// the same number with a probability of 2^-127).
 ///
 /// Runs the functions of `plain` that no other function calls, in order, as the host would, and then runs all of them
 /// except "load" a second time. After each run, both graphs must agree on what the host read from each stream, in order

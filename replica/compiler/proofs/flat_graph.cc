@@ -38,8 +38,8 @@ void add_type(NumberBuilder& builder, const TensorType& type) {
   }
 }
 
-/// Whether an attribute does not affect a tensor's values, because it describes other tensors or how replicas divide
-/// shards.
+/// Returns whether an attribute does not affect a tensor's values, because it describes other tensors or how replicas
+/// divide shards.
 bool is_about_others(Effect effect, const std::string& attribute) {
   return (effect == Effect::kReduces && attribute == "background") ||
          (effect == Effect::kStreamsIn && attribute == "fields") ||

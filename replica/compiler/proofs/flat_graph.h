@@ -33,7 +33,7 @@ struct FlatOperation {
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;
   /// Hash of the kind, attributes and output types, but not the inputs. For an all-reduce or a stream, it covers only
-  /// what all tensors share.
+  /// what all its tensors have in common.
   Number what;
   std::uint32_t inputs = 0;  ///< Index of the first input in FlatGraph::ids; the outputs follow the inputs.
   std::uint32_t input_count = 0;
@@ -100,7 +100,7 @@ struct FlatGraph {
     return o.salted == kNotSalted ? o.what : salted[o.salted + call];
   }
   [[nodiscard]] const std::string& name(std::uint32_t tensor) const { return graph->tensors()[tensor].name; }
-  /// Returns the name of the slot's tensor, or of the stash that the slot is an entry of.
+  /// Returns the name of the tensor in the slot, or of the stash to which the slot's entry belongs.
   [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
 };
 

@@ -27,7 +27,7 @@ class Holders {
     }
   }
 
-  /// Requires: `holder` holds exactly these bytes.
+  /// Removes a holder. Requires: `holder` holds exactly these bytes.
   void remove(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
     for (auto run = runs_.find(begin); run != runs_.end() && run->first < end;) {
       std::erase(run->second.holders, holder);

@@ -30,8 +30,8 @@ struct Sent {
 
 /// An interpreter that follows a graph's operations as the engine runs them and numbers every value.
 ///
-/// An operation's micro-batch index is the sum of those of the calls around it. In a graph without calls, such as a
-/// job's graph before the pass "pipeline", it is the round of the region.
+/// An operation's micro-batch index is the sum of the micro-batch indices of the calls around it. In a graph without
+/// calls, such as a job's graph before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
 /// the last one. They do if every tensor and stash entry holds its value from the round before, shifted by one

@@ -18,8 +18,8 @@ std::uint32_t Interpreter::slot_before(std::uint32_t slot) const {
   return slot == stash.begin ? slot + stash.length - 1 : slot - 1;
 }
 
-/// Whether this round and the `rounds` rounds after it use one entry of a stash each, in order, as the micro-batches of
-/// a phase do, and whether the entries that later rounds read hold this round's value, advanced.
+/// Returns whether this round and the `rounds` rounds after it each use one entry of a stash, in order, as the
+/// micro-batches of a phase do, and whether the entries that later rounds read hold this round's value, advanced.
 bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   const StashUse& use = used_[stash];
   const FlatStash& entries = graph_.stashes[stash];

@@ -5,8 +5,8 @@
 
 namespace poprun {
 
-/// Proves that a Program's memory plan keeps every value until its last reader has run. It runs the Program on a map of
-/// which tensors own which bytes, and uses only steps, calls and addresses, nothing from liveness or placement.
+/// Proves that a Program's memory plan keeps every value until its last reader has run. Runs the Program on a map from
+/// bytes to the tensors that own them. Uses only steps, calls and addresses, nothing from liveness or placement.
 ///
 ///   - A step that writes a tensor takes its bytes; every other tensor that held any of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
@@ -26,7 +26,7 @@ namespace poprun {
 /// then had its turn.
 ///
 /// Errors: kBug; the message names the step, the tensor, and what took its bytes. Cost: about 100 ns per tensor that a
-/// step uses in each of those rounds, whatever a repeat's count.
+/// step uses in each of those rounds, regardless of the repeat counts.
 Status verify_memory(const Program& program);
 
 }  // namespace poprun

@@ -64,7 +64,7 @@ struct Instant {
   std::int64_t index = 0;  ///< Index of the micro-batch.
   bool counts = false;     ///< Whether values are numbered relative to the index.
   std::int64_t round = 0;  ///< Round of the region in the host function.
-  std::uint32_t run = 0;   ///< Number of functions that the host ran before.
+  std::uint32_t run = 0;   ///< Number of functions that the host ran before this one.
   std::int64_t base = 0;   ///< Added to the micro-batch index of each call.
   std::uint32_t call = 0;  ///< Position among the calls of the running function.
   std::int64_t entry = 0;  ///< Added to the entry numbers of remote buffers.
@@ -116,7 +116,7 @@ inline Number chain_number(const Value& v) {
   return NumberBuilder(v.start).add(v.update).add(v.length).add(std::uint64_t{v.place}).number();
 }
 
-/// How a value changes from one round of a region to the next.
+/// The change of a value from one round of a region to the next.
 struct Advance {
   std::int64_t shift = 0;
   std::int64_t length = 0;

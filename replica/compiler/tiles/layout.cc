@@ -136,7 +136,7 @@ class Layouts {
     return false;
   }
 
-  /// Whether element i of one tensor corresponds to element i of the other.
+  /// Returns whether element i of one tensor corresponds to element i of the other.
   [[nodiscard]] bool lies_alike(TensorId a, TensorId b) const {
     const TensorType& x = graph_.tensor(a).type;
     const TensorType& y = graph_.tensor(b).type;

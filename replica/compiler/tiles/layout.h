@@ -10,7 +10,7 @@
 #include "replica/graph/graph.h"
 #include "replica/program/mapping.h"
 
-/// How a graph's tensors are mapped to the tiles of their IPUs.
+/// Maps a graph's tensors to the tiles of their IPUs.
 ///
 /// The rules apply in this order, each to the tensors that no earlier rule has mapped:
 ///
@@ -21,7 +21,7 @@
 ///                 operand, or the other way round
 ///   parameters    linearly and evenly over the tiles, with at least kLinearBytesMin on each; a parameter
 ///                 begins on the tile after the last tile of the previous one, so that biases are
-///                 not all on the first tiles; then the rule for neighbours once more
+///                 not all on the first tiles; then the rule for neighbours applies again
 ///   the rest      linearly from tile 0
 namespace poprun {
 

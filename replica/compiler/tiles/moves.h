@@ -14,10 +14,10 @@
 
 namespace poprun {
 
-/// Whether all tensors of a copy, stash or restore are on the tiles of one IPU.
+/// Returns whether all tensors of a copy, stash or restore are on the tiles of one IPU.
 bool is_within_ipu(const Graph& graph, const Operation& operation);
 
-/// How many elements of a mapping each tile holds.
+/// The number of elements of a mapping on each tile.
 struct TileCounts {
   std::vector<std::int64_t> by_tile;
   std::int64_t most = 0;  ///< Elements on the fullest tile.
@@ -35,15 +35,15 @@ struct Received {
   [[nodiscard]] std::vector<std::int64_t> row() const;
 };
 
-/// Which tiles operations work on, and what tiles exchange for them. Both the memory (addresses/demand.h) and the time
-/// (operation_time.h) of operations are computed from this.
+/// Determines on which tiles operations work, and what these tiles exchange for them. Both the memory
+/// (addresses/demand.h) and the time (operation_time.h) of operations are computed from this.
 ///
 ///   operators         work on the tiles of their largest tensor; if several tie, the first result.
-///                     Operands with a different mapping are moved there if they have as many elements as it,
-///                     otherwise spread evenly in grains of 8 bytes; results with a different mapping
-///                     are moved to their own tiles
+///                     Operands with a different mapping are moved there if they have as many elements
+///                     as that tensor, otherwise spread evenly in grains of 8 bytes; results with a
+///                     different mapping are moved to their own tiles
 ///   stash, restore    move an entry to the tiles where it is written, if the mappings differ
-///   copies            within an IPU, the same
+///   copies            within an IPU, move their tensors in the same way
 ///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
 ///                     unless the plan rearranges them anyway
 ///

@@ -24,10 +24,10 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///               read and write their elements; transfers through I/O tiles by through_io_tiles
 ///
 /// An exchange takes as long as the tile that receives the most needs to receive its tensors one after the other. It is
-/// the exchange phase of the first compute set, so it needs no synchronisation of its own.
+/// the exchange phase of the first compute set, so it needs no further synchronisation.
 ///
 /// `planned` is the operation's plan, or null. `moves` is null if mappings are not known yet; in that case, all tensors
-/// are taken to be spread evenly, and nothing is moved.
+/// are assumed to be spread evenly, and nothing is moved.
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
                              const Operation& operation, const PlannedProduct* planned = nullptr,
                              Moves* moves = nullptr);

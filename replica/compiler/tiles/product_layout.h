@@ -6,7 +6,7 @@
 
 namespace poprun {
 
-/// How the operands of a product are mapped to tiles, with elements in the order of the tensors' memory.
+/// The mapping of a product's operands to tiles, with elements in the order of the tensors' memory.
 struct ProductLayout {
   Mapping input;
   Mapping weights;
@@ -17,20 +17,20 @@ struct ProductLayout {
 /// that use the same part own equal shares of it, in grains of the bytes below. If the order of a tensor's elements
 /// does not allow a split, or the plan works on copies (im2col), the tiles share a larger part instead.
 ///
-///     input     8 B, which a tile loads at once
-///     weights   kWeightGrain or a block of AMP or SLIC, whichever is more, times the serial steps
+///     input     8 B, the width of a load
+///     weights   kWeightGrain or a block of AMP or SLIC, whichever is larger, times the serial steps
 ///               of the plan: each step's weights are shared separately, so the first tiles get
 ///               the remainder of each
 ///     output    64 B, times the serial steps of outputs
 ///
 /// The grains are chosen to reproduce the out-of-memory cells of Graphcore's table 2.1, where heavily serialised plans
-/// crowd operands onto few tiles (section 1.2); Poplar's are not published.
+/// crowd operands onto few tiles (section 1.2); Poplar's own grains are not published.
 ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
-/// Returns how many more bytes of an operand the fullest tile holds because there are several steps. The operand with
-/// the largest number counts. Each step's operand is divided separately, with the remainders on the first tiles. With
+/// Returns the number of extra bytes that the fullest tile holds because there are several steps, for the operand with
+/// the most such bytes. Each step's operand is divided separately, with the remainders on the first tiles. With
 /// thousands of steps, a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 

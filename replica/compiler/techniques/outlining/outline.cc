@@ -62,7 +62,7 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, co
   return all;
 }
 
-/// Clears `stays` of values that would overwrite the previous run's while that is still used. They are copied instead.
+/// Clears `stays` for values that would overwrite a still-used value of the previous run. They are copied instead.
 void part_neighbours(const Reads& reads, const EqualRuns& equal, std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t run = 1; run < all.size(); ++run) {
     if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
@@ -91,7 +91,7 @@ class Salts {
  public:
   explicit Salts(std::size_t runs) : salts_(runs) {}
 
-  /// `same`: the same operation in each run. `first`: the first one's copy in the function, which is changed.
+  /// `same`: the same operation in each run. `first`: the function's copy of the first of these, which is changed.
   void take(const std::vector<const Operation*>& same, Operation& first) {
     for (const auto& [name, value] : same[0]->attributes.values()) {
       const bool alike = std::ranges::all_of(

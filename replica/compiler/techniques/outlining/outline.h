@@ -12,7 +12,7 @@ namespace poprun {
 struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs, and therefore their function, use this very tensor.
-  bool comes_in = false;   ///< The run reads the value from before the run.
+  bool comes_in = false;   ///< The run reads a value that was made before it.
   bool goes_out = false;   ///< The run writes it, and it is read later or also comes in.
   /// The value stays in the function's own tensor, without a copy: it is used only between the previous and the next
   /// equal run, and only after the last use of the value that the previous run left there.
@@ -23,15 +23,15 @@ class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Whether a run's value may be read, later in its region before a write or in a region that reads before it writes.
+  /// Returns whether a value may be read after its run: before a write in its region, or by a region that reads first.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
-  /// Whether only operations [begin, end) of a region, and not the host, use a tensor, and write it before they read
-  /// it.
+  /// Returns whether only operations [begin, end) of a region, and not the host, use a tensor, and write it before they
+  /// read it.
   [[nodiscard]] bool only_in(Place place, std::size_t begin, std::size_t end, TensorId tensor) const;
 
-  /// Whether the first use of `next` is no later than the last use of `tensor`. Requires: both are used in the same
-  /// region and in no other.
+  /// Returns whether the first use of `next` is no later than the last use of `tensor`. Requires: both are used in the
+  /// same region and in no other.
   [[nodiscard]] bool meet(TensorId tensor, TensorId next) const;
 
  private:
@@ -58,7 +58,7 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 ///
 ///   m = copy(M) from_entries=[5]      call() function="outlined.1" micro_batch=0 entry=5
 ///
-/// The function has tensors of its own, each at one address (Graphcore's guide to large models, 5.5: inputs and outputs
+/// The function has its own tensors, each at one address (Graphcore's guide to large models, 5.5: inputs and outputs
 /// are statically mapped). Tensors that a run reads are copied in, including weights and state; tensors that it
 /// changes, or that other operations read, are copied out. A tensor that is the same in all runs needs no copy. Neither
 /// does a remote buffer, because the call names the entry at which the function begins.

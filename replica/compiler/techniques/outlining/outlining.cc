@@ -260,7 +260,7 @@ tl::unexpected<Error> outlining_bug(const Function& function, std::string_view w
   return fail(ErrorCode::kBug, fmt::format("pass {}: {}: {}", kName, function.name, what));
 }
 
-/// The inlining of outlined functions' calls in a region after the pass, for comparison with the region before.
+/// Inlines the calls of outlined functions in a region after the pass, and compares the result with the region before.
 class Inlining {
  public:
   Inlining(const Graph& before, const Graph& after, const Function& function)
@@ -300,7 +300,7 @@ class Inlining {
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
-  /// Whether an operation only copies to outlined functions' tensors, or from them to the tensors that they stand for.
+  /// Returns whether an operation only copies to outlined functions' tensors, or from them to those they stand for.
   [[nodiscard]] bool is_of_call(const Operation& operation) const {
     if (!Copy::is(operation)) {
       return false;

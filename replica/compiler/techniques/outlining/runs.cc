@@ -114,7 +114,7 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Operators that draw random numbers outside of micro-batches stay in the host's functions: calls set a micro-batch.
+  /// Excludes operators that draw random numbers outside of micro-batches, because a call sets a micro-batch.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);
@@ -126,7 +126,7 @@ class Search {
            is_on_one_ipu(graph_, operation);
   }
 
-  /// Cuts a region where a layer or its backward pass begins or ends, and at operations that cannot be shared.
+  /// Divides a region where a layer or its backward pass begins or ends, and at operations that cannot be shared.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;

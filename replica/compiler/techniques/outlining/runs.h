@@ -42,7 +42,7 @@ inline constexpr std::size_t kLeastRun = 4;
 
 /// Returns equal runs that do not overlap. They hold operators, copies and foreground collectives, each on one IPU.
 ///
-///   layers        consecutive operations of one layer, where forward and backward are separate;
+///   layers        consecutive operations of one layer, with forward and backward kept separate;
 ///                 recomputed operations count as forward and share its code
 ///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
 ///                 parameters: the longest stretch, with the shortest period

@@ -28,7 +28,7 @@ struct Used {
   Bytes bytes;
   bool is_read_after = false;  ///< The value that the run leaves is read.
 
-  /// Whether the piece [begin, end) reads a value that was made before it and is still needed after it.
+  /// Returns whether the piece [begin, end) reads a value that was made before it and is still needed after it.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
     const auto from = [this](std::size_t operation) {
       return std::ranges::find_if(uses, [&](const Use& use) { return use.operation >= operation; });
@@ -50,7 +50,7 @@ class Cutting {
     find_needs();
   }
 
-  /// Returns where the pieces end.
+  /// Returns the ends of the pieces.
   std::vector<std::size_t> ends() const {
     const std::size_t size = equal_.runs.front().size();
     // Lowest peak of the first `end` operations in a given number of pieces, and where the last piece begins.
@@ -152,8 +152,8 @@ class Cutting {
   std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
-/// Returns the code on tile 0, which has the most of a product. The result is too low, because it leaves out exchange
-/// code that depends on mappings.
+/// Returns the bytes of code on tile 0, which has the most code of a product. This is an underestimate, because it
+/// leaves out exchange code that depends on mappings.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
@@ -168,7 +168,7 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Assumes that tensors that only one region uses pass from function to function without a copy.
+/// Returns the time of a run's copies. Assumes that tensors of only one region pass between functions without a copy.
 template <typename IsCopied>
 Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
                     const Device& device, IsCopied is_copied) {

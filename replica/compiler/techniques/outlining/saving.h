@@ -22,7 +22,7 @@ class StepBytes {
  public:
   StepBytes(const Graph& graph, const Device& device, std::int64_t ipus);
 
-  /// Bytes on an IPU while an operation runs, and the maximum over all operations.
+  /// Return the bytes on an IPU while an operation runs, and the maximum over all operations.
   [[nodiscard]] Bytes at(Place place, std::size_t operation, std::uint32_t ipu) const;
   [[nodiscard]] Bytes peak(std::uint32_t ipu) const;
 
@@ -71,7 +71,7 @@ class Workload {
   std::map<std::pair<std::size_t, std::uint32_t>, Cycles> busy_;
 };
 
-/// Cost: that of planning the products. The plans are cached, and the compiler needs them later anyway.
+/// Estimates a Saving. Cost: that of planning the products; the plans are cached, and the compiler needs them anyway.
 Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads, const Workload& workload,
                  const Device& device);
 

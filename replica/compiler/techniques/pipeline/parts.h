@@ -56,11 +56,11 @@ class Homes {
 ///   - A tensor that the host streams in goes to each stage that reads it, in that stage's cycle.
 ///   - A variable whose home is another IPU has a replica (Homes).
 ///
-/// In phases, each part does all micro-batches before the next part begins. A tensor that a later part reads is kept in
-/// `x.stash`, with an entry per micro-batch, and restored where it is read: as `x@stage2` in the same direction, and
-/// otherwise as `x.restored`. Before a part begins, tensors that it reads from another IPU are copied, entry by entry,
-/// to a stash on its own IPU, `x.stash@ipu1`. The last stage's backward part follows its forward part directly and
-/// reads the tensors themselves.
+/// In phases, each part processes all micro-batches before the next part begins. A tensor that a later part reads is
+/// kept in `x.stash`, with an entry per micro-batch, and restored where it is read: as `x@stage2` in the same
+/// direction, and otherwise as `x.restored`. Before a part begins, tensors that it reads from another IPU are copied,
+/// entry by entry, to a stash on its own IPU, `x.stash@ipu1`. The last stage's backward part follows its forward part
+/// directly and reads the tensors themselves.
 class Parts {
  public:
   /// `stash_lengths`: by stage; empty if there are no backward parts. `phased`: the number of micro-batches if the
@@ -75,14 +75,14 @@ class Parts {
         parts_(ipu_of_stage_.size() * (lengths_.empty() ? 1 : 2)),
         streams_(ipu_of_stage_.size()) {}
 
-  /// Takes the operations in order. Errors: kUsage if an operation updates a variable on another IPU; kBug if an
-  /// operation reads a tensor that a later part makes.
+  /// Distributes the operations, in order, over the parts. Errors: kUsage if an operation updates a variable on another
+  /// IPU; kBug if an operation reads a tensor that a later part makes.
   Status take(const std::vector<Operation>& operations);
 
   /// Returns the operations of a part, including its streams and stashes.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
-  /// Tensors that move to the next part after a cycle in which this part ran.
+  /// Returns the copy of the tensors that move to the next part after a cycle in which this part ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
   /// In phases, returns the operations that copy one micro-batch's tensors from other IPUs for a part. They run for all
@@ -92,7 +92,7 @@ class Parts {
  private:
   struct Part {
     std::vector<Operation> operations;
-    /// Each list is inserted after as many operations as its key says.
+    /// Each list is inserted after as many of the part's operations as its key states.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
     std::vector<Operation> before;  ///< In phases: operations that restore the tensors that `brought` copies.

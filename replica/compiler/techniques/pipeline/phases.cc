@@ -28,7 +28,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
   }
 }
 
-/// Indices of the regions of `train` before the update that name a tensor; region 0 is begin.
+/// Indices of the regions of `train`, up to but excluding the update, that name a tensor; region 0 is begin.
 struct Named {
   std::optional<std::size_t> first;  ///< The first region after begin.
   std::size_t last = 0;

@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// How a phase uses variables. A phase, a region that calls parts per micro-batch, loads or gathers each variable once.
+/// The variables that a phase uses. A phase calls parts for every micro-batch, but loads or gathers each variable once.
 struct PhaseUse {
   std::set<std::string> functions;  ///< Called by the phase.
   std::set<TensorId> reads;         ///< Read before anything in the phase writes them.
@@ -21,7 +21,7 @@ struct PhaseUse {
 
 PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<TensorId>& variables);
 
-/// Returns the tensors that only one phase uses, where the regions just before and after a phase count as part of it.
+/// Returns the tensors that only one phase uses. The regions just before and after a phase count as part of it.
 std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place>& phases);
 
 /// Returns the region that stores the results of phase `p`: the last one before the next phase, if there is one.
@@ -43,8 +43,8 @@ Place beside(Place place, int distance);
 ///
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
 /// the update moves to the region after the last phase that writes its inputs or names its outputs. Weights whose
-/// update depends on all gradients, such as with a limit on their norm, thus change at the end. Operations that change
-/// no variable move no further than needed. Those that send to the host stay. All-reduces are split by tensor.
+/// update depends on all gradients (if their norm is limited) change at the end. Operations that change no variable
+/// move no further than needed. Operations that send to the host stay. All-reduces are split by tensor.
 ///
 /// A step that ends early still changes nothing, because every micro-batch has been read by the end of the last forward
 /// phase. Requires: the regions are as `make_pipeline` makes them, and step.phases is set.

@@ -25,12 +25,12 @@ std::size_t part_of(const Slot& slot, std::size_t stages) {
 }
 
 /// Copies at the end of a cycle. Transfers between IPUs share the links, so they form one copy. Transfers within an IPU
-/// form a copy of their own, for which no other IPU waits.
+/// form a separate copy, for which no other IPU waits.
 class Copies {
  public:
   explicit Copies(const Graph& graph) : graph_(graph) {}
 
-  /// Requires: no transfer before this one writes `from`.
+  /// Adds a transfer. Requires: no earlier transfer writes `from`.
   void add(TensorId from, TensorId to) {
     const std::uint32_t ipu = graph_.tensor(to).ipu;
     const std::optional<std::uint32_t> within = graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
@@ -65,7 +65,7 @@ class Copies {
   std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
 };
 
-/// Appends a cycle's calls, then its copies, those of later parts first: a tensor moves on before it is overwritten.
+/// Appends a cycle's calls, then its copies: later parts' first, so that none overwrites a tensor yet to be moved.
 void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;

@@ -34,7 +34,7 @@ struct Slot {
 
 /// Slots between two synchronisations. Tensors move from stage to stage at the cycle's end.
 struct Cycle {
-  /// Sorted by IPU, then forward parts (by rising stage) before backward parts (by falling stage). This order meets
+  /// Sorted by IPU, then forward parts (by rising stage) before backward parts (by falling stage). This order satisfies
   /// every dependency.
   std::vector<Slot> slots;  ///< Never empty.
 };
@@ -42,7 +42,7 @@ struct Cycle {
 /// Cycles that repeat. Their micro-batch numbers rise by one per round.
 struct Repeat {
   std::int64_t rounds = 1;    ///< > 0.
-  std::vector<Cycle> cycles;  ///< Of round 0.
+  std::vector<Cycle> cycles;  ///< The cycles of round 0.
 };
 
 /// The cycles of one step, or of one pass over the test set.
@@ -71,8 +71,8 @@ struct Timetable {
 /// last stage's backward part works in the same cycle as its forward part.
 ///
 /// There are at most three repeats: ramp-up, steady state and ramp-down, of O(n) cycles each. If no two rounds are
-/// equal, all cycles are unrolled. The phased schedule has one repeat of one cycle per phase, which is a stage in one
-/// direction, or the last stage in both. Cost: O(n²), whatever the number of micro-batches. Requires: at least one
+/// identical, all cycles are unrolled. The phased schedule has one repeat of one cycle per phase, which is a stage in
+/// one direction, or the last stage in both. Cost: O(n²), whatever the number of micro-batches. Requires: at least one
 /// stage and one micro-batch.
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
                          bool training);

@@ -70,8 +70,8 @@ Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
 /// Returns the operations that must run again so that the backward pass reads only kept activations of its own stage. A
-/// clone stands directly before the first backward operation that needs it, so a segment's recomputed values live only
-/// while its backward operations run. Each operation has at most one clone.
+/// clone is placed directly before the first backward operation that needs it, so a segment's recomputed values live
+/// only while its backward operations run. Each operation has at most one clone.
 ///
 ///   kept: x            x = ..                x = ..
 ///                      a = relu(x)           a = relu(x)
@@ -86,7 +86,7 @@ using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 /// they are inputs of the stage. Cost: linear.
 ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& kept);
 
-/// Whether an operation of `stage` in the backward pass, or a clone there, reads a clone's value instead of the tensor.
+/// Returns whether an operation of `stage` in the backward pass, or a clone there, reads a clone instead of the tensor.
 bool reads_clone(const MicroBatch& micro_batch, const std::vector<bool>& kept, std::uint32_t stage, TensorId tensor);
 
 /// Rewrites the region according to a plan for the same `kept`. Clones have the original's attributes, so they draw the

@@ -49,7 +49,7 @@ std::string stages_text(const std::vector<std::uint32_t>& stages, std::uint32_t 
                    : fmt::format("stage{} {}", stages.size() == 1 ? "" : "s", fmt::join(stages, ", "));
 }
 
-/// Returns the text of a note on why a job recomputes nothing, or nothing if kStandard has found no need to.
+/// Returns the text of a note that explains why a job recomputes nothing; no text if kStandard found no need to.
 std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count) {
   constexpr std::string_view kAtOnce = "whose backward pass immediately follows its forward pass";
@@ -74,8 +74,8 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-/// Returns a note on stages where recomputation takes time but saves no memory, such as those whose backward pass
-/// follows at once, if there are any. `memories` are those of the micro-batch. Cost: linear.
+/// Returns a note on stages in which recomputation takes time but saves no memory, such as those whose backward pass
+/// follows immediately, if there are any. `memories` are those of the micro-batch. Cost: linear.
 std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {

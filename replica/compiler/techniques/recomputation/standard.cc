@@ -23,7 +23,7 @@ constexpr std::size_t kThresholds = 8;
 constexpr std::int64_t kMostSegments = 32;
 constexpr std::uint32_t kWhole = 128;  ///< Number of parts of a stage; those at its end can be kept.
 
-/// How a stage chooses the activations that it keeps.
+/// The rule by which a stage chooses the activations that it keeps.
 struct Setting {
   double threshold = -1;        ///< Cycles per byte up to which activations are recomputed.
   std::int64_t segments = 1;    ///< A segment's limit is all recomputed bytes divided by this.
@@ -40,7 +40,7 @@ struct Candidate {
   Index operation = 0;
   Index last_use = 0;          ///< Position in its stage of the last forward operation that reads it.
   std::int64_t bytes = 0;      ///< Bytes that it makes.
-  std::int64_t needed = 0;     ///< How many of these bytes the backward pass reads.
+  std::int64_t needed = 0;     ///< The number of these bytes that the backward pass reads.
   double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for it.
 };
 

@@ -88,7 +88,7 @@ bool reduces(const Operation& operation) {
   return (all && !all->in_background) || ReduceScatter::is(operation);
 }
 
-/// Reductions, split so that each off-chip accumulator has its own, right before the first use of it or its shard.
+/// Splits reductions: each off-chip accumulator is reduced separately, right before the first use of it or its shard.
 class SplitReductions {
  public:
   SplitReductions(Region& region, const std::set<TensorId>& off_chip) : region_(region), off_chip_(off_chip) {}
@@ -186,7 +186,7 @@ class RegionLoads {
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that are not read after this region. Returns those written during their first stay.
+  /// `dead`: variables that are not read after this region. Returns the variables written during their first stay.
   std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;
@@ -281,7 +281,7 @@ class PhaseLoads {
     }
   }
 
-  /// Whether a phase calls a function, which then finds its variables loaded.
+  /// Returns whether a phase calls a function, which then finds its variables loaded.
   [[nodiscard]] bool calls(const std::string& function) const { return functions_.contains(function); }
 
   [[nodiscard]] Around around(Place place) const {

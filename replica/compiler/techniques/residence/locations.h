@@ -18,7 +18,7 @@ enum class Kept : std::uint8_t { kWeight, kOptimizerState, kAccumulator, kActiva
 /// in a different tensor, such as its shard, that tensor is returned.
 std::map<TensorId, Kept> kept_tensors(const Graph& graph);
 
-/// Where a tensor is kept, and why: "off-chip (memory.optimizer-state)".
+/// The location of a tensor, with the reason: "off-chip (memory.optimizer-state)".
 struct Location {
   TensorId tensor;
   Kept kept = Kept::kWeight;
@@ -33,12 +33,12 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
                                                const std::vector<Place>& phases = {});
 
 /// Moves off-chip tensors to Streaming Memory. Stashes move as they are, and variables become entries of remote
-/// buffers. Variables of an IPU share a buffer if their types are equal and their names differ only in numbers, such as
-/// "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after it
-/// is written, unless the value is not read again. Uses a few operations apart share one load. One copy loads an
-/// operation's variables.
+/// buffers. Variables of an IPU share a buffer if they have the same type and their names differ only in numbers, such
+/// as "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after
+/// it is written, unless the value is not read again. Uses a few operations apart share one load. One copy loads all of
+/// an operation's variables.
 ///
-/// All-reduces and reduce-scatters of several off-chip accumulators are split. Each accumulator is reduced on its own
+/// All-reduces and reduce-scatters of several off-chip accumulators are split. Each accumulator is reduced separately
 /// before it is first read, so that only one is on the chip at a time.
 ///
 /// A phase (one of the regions `phases` of a function) keeps on the chip, for all its rounds, the variables of the

@@ -99,11 +99,11 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Tensors that phases have on the chip.
+/// Tensors that phases keep on the chip.
 struct OfPhases {
   /// Loaded or written since the step began, by function that a phase calls.
   std::map<std::string, std::set<TensorId>> before;
-  /// Used or written by a phase, by function and region after it.
+  /// Used or written by a phase, by function and by the region after the phase.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 
@@ -142,9 +142,9 @@ OfPhases of_phases(const Job& job) {
   return of;
 }
 
-/// Checks that every off-chip variable has an entry of its own, which has its type, and that every region loads or
-/// writes it before reading it. A function that a phase calls finds what was loaded before the phase, and the region
-/// after the phase finds what the phase used or wrote. The equivalence proof shows that no stores are missing.
+/// Checks that every off-chip variable has an exclusive entry of the same type, and that every region loads or writes
+/// it before reading it. A function that a phase calls finds what was loaded before the phase, and the region after the
+/// phase finds what the phase used or wrote. The equivalence proof shows that no stores are missing.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;

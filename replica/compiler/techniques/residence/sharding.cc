@@ -78,7 +78,7 @@ class Shards {
 
 class RegionSharding {
  public:
-  /// `gathered`: variables that are also whole throughout the region. `left_whole`: variables that the preceding phase
+  /// `gathered`: variables also held in full throughout the region. `left_whole`: variables that the preceding phase
   /// has gathered; their shards are cut from the full tensors, because the original shards may be off-chip by now.
   RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update, std::set<TensorId> gathered,
                  std::set<TensorId> left_whole)
@@ -138,8 +138,8 @@ class RegionSharding {
     return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
-  /// Whether an operator updates or accumulates sharded variables. It does if at least one of the operands that it cuts
-  /// is sharded, and all optimiser state among them is.
+  /// Returns whether an operator updates or accumulates sharded variables. It does if at least one of the operands that
+  /// it cuts is sharded, including all optimiser state among them.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);
@@ -163,7 +163,7 @@ class RegionSharding {
     }
   }
 
-  /// Whether an operation works on shards. Sums of squares do so without sharded variables, on scattered gradients.
+  /// Returns whether an operation works on shards. A sum of squares also does so on a scattered gradient.
   bool works_on_shards(const Operation& operation) {
     if (updates_shards(operation)) {
       return true;
@@ -297,7 +297,7 @@ class RegionSharding {
     now = resident(id);
   }
 
-  /// Whether a tensor's value outlives the region, as variables do; gradients and accumulators end with the update.
+  /// Returns whether a tensor outlives the region, as variables do; gradients and accumulators end with the update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
     if (role == Role::kGradient && is_update_) {

@@ -19,7 +19,7 @@ namespace poprun {
 ///   - Sums over elements, as norms need them, are added up over the shards before they are read.
 ///   - All other operations read the full tensor, gathered right before them.
 ///
-/// A tensor also stays in the other form (shard or full), but only while that is used again within a few operations.
+/// A tensor also stays in its other form (shard or full), but only if that form is used again within a few operations.
 ///
 /// The parameters that a phase (one of the regions `phases`) reads through the functions that it calls are gathered
 /// once: in the region before the phase or, if the preceding phase runs on another IPU, before that phase. The region

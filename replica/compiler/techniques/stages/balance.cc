@@ -54,7 +54,7 @@ Best minimise(std::size_t layers, std::size_t stages, Cost cost) {
   return found;
 }
 
-/// Whether a split exceeds the memory by more than the temporaries of two splits can differ.
+/// Returns whether a split exceeds the memory by more than a different split could save in temporaries.
 bool is_hopeless(const Balancing& balancing, const MeasuredSplit& split) {
   const Bytes needed = std::accumulate(split.peaks.begin(), split.peaks.end(), Bytes{});
   const Bytes had = balancing.capacity * static_cast<std::int64_t>(split.peaks.size());
@@ -111,7 +111,7 @@ Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse&
 }  // namespace
 
 // Minimises the excess first, then the cycles of stages within that excess, then the bytes of stages within both. One
-// pass over all three would not do, because the best split may begin with a prefix that is not the best.
+// pass with all three criteria would be wrong, because the best split may begin with a prefix that is not the best.
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured) {
   const std::size_t layers = balancing.layers.size();
   const std::size_t stages = balancing.in_flight.size();

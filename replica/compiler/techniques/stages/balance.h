@@ -38,7 +38,7 @@ std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, s
 ///
 /// Until a split has been compiled, rate and rest are 0, so estimates are low. Then both are fitted, for each stage, to
 /// the measured peak of the latest split. The difference counts as activations, with a rate up to `in_flight`, and the
-/// remainder is the stage's rest. A stage that is the same as in a measured split needs what was measured.
+/// remainder is the stage's rest. For a stage that is part of a measured split, the measured peak is used.
 class StageBytes {
  public:
   /// Both arguments must outlive this object.
@@ -66,7 +66,7 @@ struct LayerUse {
   bool training = false;
   bool half = false;                         ///< Weights, activations and gradients are float16.
   bool half_partials = false;                ///< Products are also summed in float16.
-  std::int64_t permille = kDefaultPermille;  ///< Part of a tile's memory that a product's values may use.
+  std::int64_t permille = kDefaultPermille;  ///< Thousandths of a tile's memory for a product's temporaries.
   std::int64_t states = 0;                   ///< float32 values that the optimiser keeps per parameter element.
 };
 

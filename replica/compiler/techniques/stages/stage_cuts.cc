@@ -86,7 +86,7 @@ std::optional<StageCut> writer_of(const ForwardPass& forward, const std::string&
   return StageCut{writer->origin.layer, static_cast<std::size_t>(writer - operations.begin())};
 }
 
-/// Returns all names that a stage may begin with: layers, then tensors.
+/// Returns all names at which a stage may begin: layers, then tensors.
 std::vector<std::string> candidates(const ForwardPass& forward) {
   std::vector<std::string> names = names_of(forward.graph.layers);
   for (const Operation& operation : forward.operations()) {
@@ -107,8 +107,8 @@ std::string lower(std::string_view text) {
   return lowered;
 }
 
-/// Returns the layer that a name probably means, or an empty string. The name may differ from the layer's in case, lack
-/// its prefix ("h.2" for "transformer.h.2"), or go on to name a part of the layer ("h.2.attn", "conv1.weight").
+/// Returns the layer that a name probably means, or an empty string. The name may differ from the layer's in case, omit
+/// its prefix ("h.2" for "transformer.h.2"), or continue with a part of the layer ("h.2.attn", "conv1.weight").
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
     return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });

@@ -37,11 +37,11 @@ struct StageCut {
   friend auto operator<=>(const StageCut&, const StageCut&) = default;
 };
 
-/// Returns the cuts between stages, each of which holds as many counted layers as its entry of `layers_per_ipu` says.
-/// One entry may be -1, which takes the rest. Layers that are not counted belong to the stage of the counted layer
+/// Returns the cuts between stages, each of which holds as many counted layers as its entry of `layers_per_ipu` states.
+/// One entry may be -1, for all remaining layers. Layers that are not counted belong to the stage of the counted layer
 /// before them; layers before the first counted layer belong to the first stage, and layers after the last one to the
-/// last stage. A first or last stage whose entry is 0 thus holds only embeddings or heads. Errors: kUsage if the sum is
-/// not the number of layers or a stage would be empty. Messages list the layers.
+/// last stage. A first or last stage whose entry is 0 therefore holds only embeddings or heads. Errors: kUsage if the
+/// sum is not the number of layers or a stage would be empty. Messages list the layers.
 Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward, std::span<const std::int64_t> layers_per_ipu);
 
 /// Returns the cuts before the layers with these names or, if a name is a tensor's, before the operation that writes
@@ -64,14 +64,14 @@ std::vector<std::string> names_of(std::span<const Layer> layers);
 using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 
-/// Gives operations their stages. `cuts` and `positions` come from one forward pass, possibly a different one of the
-/// same model. An operation takes the position of the operation there that writes the same tensor or, if there is none,
-/// the position of the operation before it. Operations without a layer belong to the latest stage that they read from.
-/// Errors: kUsage if an operation would read a tensor that a later stage writes; the message names both.
+/// Assigns operations to stages. `cuts` and `positions` come from one forward pass, possibly a different one of the
+/// same model. An operation takes the position of the operation in that pass that writes the same tensor or, if there
+/// is none, the position of the operation before it. Operations without a layer belong to the latest stage that they
+/// read from. Errors: kUsage if an operation would read a tensor that a later stage writes; the message names both.
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
                      std::span<const StageCut> cuts);
 
-/// Errors: kUsage if a stage is empty. The message names the stage, quotes the setting `asked` and lists the layers.
+/// Checks that no stage is empty. Errors: kUsage, with the stage, the setting `asked` and a list of the layers.
 Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages, std::string_view asked);
 
 }  // namespace poprun

@@ -14,7 +14,7 @@
 #include "replica/compiler/techniques/stages/stage_cuts.h"
 #include "replica/ops/optimizers/optimizer.h"
 
-/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases take turns on IPUs.
+/// Assigns pipeline stages to the operations of the forward passes, and IPUs to the stages. Phases take turns on IPUs.
 namespace poprun::passes::stages {
 namespace {
 
@@ -101,12 +101,12 @@ Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, con
   Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
                       options.device.capacity()};
   for (LayerWeight& layer : balancing.layers) {
-    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // The longest phase is the one with the most bytes.
+    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // Phases are balanced by bytes, which take the place of cycles.
   }
   return cuts_before(balance(balancing));
 }
 
-/// Errors: kUsage if the requested cuts do not give the requested number of phases.
+/// Checks that the requested cuts give the requested number of phases. Errors: kUsage.
 Status check_phases(const CompileOptions& options, std::size_t stages, const std::string& asked) {
   if (is_phased(options) && stages != options.pipeline.phases) {
     return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}, but {} gives {}; make the numbers equal, or leave "
@@ -154,7 +154,7 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// Notes each stage's IPU, its layers, and the parameters that it is the first to use. Many middle stages share a note.
+/// Notes each stage's IPU, layers, and parameters it is the first to use. If there are many stages, some share a note.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
@@ -305,7 +305,7 @@ Status verify_flow(const Job& job) {
   return {};
 }
 
-/// Checks that each stage has as many counted layers as its entry of layers_per_ipu says.
+/// Checks that each stage has as many counted layers as its entry of layers_per_ipu states.
 Status verify_counts(const CompileOptions& options, const Job& job) {
   const std::vector<std::int64_t>& wanted = options.pipeline.layers_per_ipu;
   if (wanted.empty()) {
