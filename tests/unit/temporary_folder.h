@@ -41,7 +41,7 @@ class TemporaryFolder {
     return write(name, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
 
-  /// The file's contents; empty if it does not exist.
+  /// Returns the file's contents, or an empty text if the file does not exist.
   [[nodiscard]] std::string read(const std::string& name) const {
     std::ostringstream bytes;
     bytes << std::ifstream(path_ / name, std::ios::binary).rdbuf();

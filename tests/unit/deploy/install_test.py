@@ -92,7 +92,7 @@ class ManualPage(Installed):
 
 
 class Completion(Installed):
-    """Runs in its own bash. ESC * writes all completions into the line; the function prints the line."""
+    """Runs an interactive bash. ESC * writes all completions into the line, which a stub of poprun-emu prints."""
 
     def setUp(self):
         (self.empty / "job.cfg").touch()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks the rendered Kubernetes objects, and that each check can fail.
+"""Checks the rendered Kubernetes objects, and checks that each check can fail.
 
 The API server does not validate an MPIJob's pod templates, and wrong enum values stop the MPI operator without a
 message on the pods. Names, fields and numbers are therefore checked here.
 
-usage: manifests_test.py [--bin DIR]     DIR: holds the programs, to run their command lines
-Exit code 77 (skipped) without kubectl, curl or PyYAML.
+usage: manifests_test.py [--bin DIR]     DIR: contains the programs whose command lines are tested
+Exit code 77 (skipped) if kubectl, curl or PyYAML is missing.
 """
 import argparse
 import base64
@@ -67,7 +67,7 @@ API_VERSIONS = {
     "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1", "Secret": "v1",
     "Service": "v1", "ServiceAccount": "v1",
 }
-# The API server does not check them: a wrong one stops the operator without a message on the pods.
+# The API server does not check these values. A wrong value stops the operator without a message on the pods.
 ENUMS = {
     "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
     "mpiImplementation": ["OpenMPI"],
@@ -82,7 +82,7 @@ JSON_TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "in
 
 
 def schema_errors(value, schema, where):
-    """Returns the parts that the API server would refuse or drop, by an OpenAPI schema. Unknown fields are errors."""
+    """Returns the fields that the API server would refuse or drop under an OpenAPI schema, including unknown fields."""
     if schema.get("x-kubernetes-int-or-string"):
         fits = isinstance(value, (int, str)) and not isinstance(value, bool)
         return [] if fits else [f"{where} is {value}, neither an integer nor a string"]
@@ -109,7 +109,7 @@ def schema_errors(value, schema, where):
 
 
 def type_errors(value, kind, where):
-    """Does the same for a type of kubernetes.json: `string`, `Array<V1ServicePort>`, `{ [key: string]: string; }`."""
+    """Checks a value by a kubernetes.json type: `string`, `Array<V1ServicePort>`, `{ [key: string]: string; }`."""
     plain = {"string": str, "number": (int, float), "boolean": bool}
     if kind in plain:
         fits = isinstance(value, plain[kind]) and (kind == "boolean" or not isinstance(value, bool))
@@ -247,7 +247,7 @@ def check_ports(objects):
 
 
 def check_metrics(objects):
-    """Prometheus finds them by annotation and by Service, and no other pod can reach them."""
+    """Checks that Prometheus finds the metrics by annotation and by Service, and that other pods cannot reach them."""
     container = objects.launcher["template"]["spec"]["containers"][0]
     port = value_of(container["args"], "--metrics-port")
     (served,) = [p for p in container["ports"] if p["name"] == "metrics"]
@@ -273,7 +273,7 @@ def check_metrics(objects):
 
 
 def check_survival(objects):
-    """After an eviction, the pod is replaced, and the new launcher continues from the last checkpoint."""
+    """Checks that an evicted pod is replaced, and that a new launcher continues from the last checkpoint."""
     args = launcher_args(objects)
     found = []
     if value_of(args, "--resume") != "auto" or "--overwrite" in args:
@@ -290,7 +290,7 @@ def check_survival(objects):
         selected = [pod for pod, template in objects.pods.items()
                     if matches(budget["spec"]["selector"], template["metadata"]["labels"])]
         if selected == ["worker"]:
-            # Kubernetes accepts nothing else for pods that are not of a built-in kind.
+            # Kubernetes accepts only an absolute minAvailable if the pods' controller is not of a built-in kind.
             if budget["spec"].get("minAvailable") != objects.worker["replicas"] - 1:
                 found.append(f"{name}: does not let one worker after the other go")
         elif selected != ["hostio"] or budget["spec"].get("maxUnavailable") != 1:
@@ -299,7 +299,7 @@ def check_survival(objects):
 
 
 def reaper_errors(objects):
-    """The operator replaces a worker when its pod is deleted, so the reaper must delete pods that kubelet evicted."""
+    """Checks that the reaper deletes pods that kubelet evicted, as the operator replaces only deleted worker pods."""
     if list(objects.by_kind.get("CronJob", {})) != ["poprun-emu-reaper"]:
         return ["reaper: there is none, and evicted workers stay failed"]
     spec = objects.by_kind["CronJob"]["poprun-emu-reaper"]["spec"]
@@ -345,7 +345,7 @@ def known_reaper_request(container):
 
 
 def reaper_request(container, answer=(200, "{}"), scheme="http"):
-    """Runs the reaper's command line against our own server; returns its request and its outcome."""
+    """Runs the reaper's command line against the test's server; returns the request, the exit code and the output."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -393,7 +393,7 @@ def reaper_request(container, answer=(200, "{}"), scheme="http"):
 
 
 def check_processors(objects):
-    """Nodes differ, and a worker on another node must compute the same bits."""
+    """Checks that --cpu-isa is set: nodes differ, and a worker must compute the same bits on every node."""
     isa = value_of(launcher_args(objects), "--cpu-isa")
     return [] if isa == "avx2" else [f"launcher: --cpu-isa is {isa}, so a worker cannot move to a node with another processor"]
 
@@ -420,7 +420,7 @@ def check_references(objects):
 
 
 def check_files(objects):
-    """The launcher's config comes from the ConfigMap, its results go to the volume."""
+    """Checks that the launcher's config comes from the ConfigMap and that its results go to the volume."""
     container = objects.launcher["template"]["spec"]["containers"][0]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in objects.launcher["template"]["spec"]["volumes"]}
@@ -485,7 +485,7 @@ def matches(selector, labels):
 
 
 def check_network(objects):
-    """All pairs that must communicate can: the sender's egress and the receiver's ingress allow the port."""
+    """Checks that pods that must communicate can: the sender's egress and the receiver's ingress allow the port."""
     labels = {pod: template["metadata"]["labels"] for pod, template in objects.pods.items()}
     policies = [policy["spec"] for policy in objects.by_kind["NetworkPolicy"].values()]
 
@@ -511,7 +511,7 @@ def check_network(objects):
 
 
 def check_ssh(objects):
-    """The operator mounts the keys where sshd and its clients look, and both use the worker's port."""
+    """Checks that the operator mounts the keys where sshd and ssh look, and that both use the worker's port."""
     def settings(path):
         pairs = [line.split(None, 1) for line in path.read_text().splitlines() if line.strip() and "#" not in line]
         return {key: value.strip() for key, value in pairs}
@@ -528,7 +528,7 @@ def check_ssh(objects):
 
 
 def check_end(objects):
-    """The launcher ends by itself before Kubernetes kills it, and the replicas live as long."""
+    """Checks that the launcher ends before Kubernetes kills it, and that the workers' grace period is no shorter."""
     grace = {pod: objects.pods[pod]["spec"]["terminationGracePeriodSeconds"] for pod in ("launcher", "worker")}
     limit = int(value_of(launcher_args(objects), "--drain-timeout") or 0)
     found = []
@@ -584,7 +584,7 @@ def budget(objects):
     return objects.by_kind["PodDisruptionBudget"]["poprun-emu-replica"]["spec"]
 
 
-# Part of a complaint, and the change to the objects that provokes it.
+# Each entry is part of a complaint and the change to the objects that provokes it.
 PLANTED = [
     ("unknown field readinessProb", lambda o: worker_container(o).update(readinessProb={})),
     ("unknown field prot", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(prot=1)),
@@ -677,7 +677,7 @@ def mebibytes(quantity):
 
 
 def overlay_of_the_page(base, digest, token):
-    """Returns the kustomization.yaml in README.md, with an existing folder, digest and token."""
+    """Returns the kustomization.yaml of README.md, its placeholders replaced by a real folder, digest and token."""
     shown = re.search(r"```yaml\n(# kustomization.yaml\n.*?)```", (BASE.parent / "README.md").read_text(), re.S).group(1)
     for placeholder, value in (("../path/to/deploy/kubernetes/base", base), ("sha256:...", digest),
                                ("the-output-of-openssl-rand-hex-16", token)):
@@ -697,7 +697,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual(problems(self.documents), [])
 
     def test_an_overlay_has_no_problem_but_its_own(self):
-        # Replicas of a small cluster share its cores.
+        # The replicas in a small cluster share its cores.
         own = {"small": ["worker: requests differ from limits"], "multi-host": []}
         self.assertEqual({path.name for path in OVERLAYS.iterdir()}, set(own))
         for name, expected in own.items():
@@ -745,7 +745,7 @@ class Manifests(unittest.TestCase):
                          "after a change: cp train.cfg deploy/kubernetes/base/train.cfg")
 
     def test_the_page_asks_for_an_operator_that_knows_every_field(self):
-        # launcherCreationPolicy was added in version 0.5 of the operator, in the same API version.
+        # launcherCreationPolicy was added in version 0.5 of the operator, without a new API version.
         (spec,) = [document["spec"] for document in self.documents if document["kind"] == "MPIJob"]
         self.assertIn("launcherCreationPolicy", spec)
         page = (BASE.parent / "README.md").read_text()
@@ -805,7 +805,7 @@ class Manifests(unittest.TestCase):
                 here = pathlib.Path(here)
                 (config,) = objects.by_kind["ConfigMap"].values()
                 (here / "train.cfg").write_text(config["data"][pathlib.PurePosixPath(args.pop()).name])
-                # In the operator's format.
+                # The hostfile has the operator's format.
                 job, slots = objects.job["metadata"]["name"], objects.job["spec"]["slotsPerWorker"]
                 (here / "hostfile").write_text("".join(f"{job}-worker-{i}.{job}.train.svc slots={slots}\n"
                                                        for i in range(objects.worker["replicas"])))

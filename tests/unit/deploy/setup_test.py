@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deploy/setup on a fake machine: the packages it installs, with which rights, and its messages."""
+"""Runs deploy/setup on a fake machine; checks the packages that it installs, its use of sudo, and its messages."""
 import os
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ import unittest
 
 SETUP = pathlib.Path(__file__).resolve().parents[3] / "deploy/setup"
 
-# Each tool records its calls. `installed` lists the packages; apt-get install adds its arguments.
+# apt-get and sudo record their calls. The file `installed` lists the packages; apt-get install adds its arguments.
 TOOLS = {
     "dpkg-query": """
 for package in "${@:3}"; do

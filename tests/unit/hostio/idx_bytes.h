@@ -48,7 +48,7 @@ inline Bytes gzip(Bytes plain) {
   return deflated(std::move(plain), 15 + 16);
 }
 
-/// Writes images of 2 x 3 pixels of value first + i for item i, with the label (first + i) % 5.
+/// Writes images of 2 x 3 pixels. The pixels of item i are first + i, and its label is (first + i) % 5.
 inline void write_images(const TemporaryFolder& folder, const std::string& prefix, std::uint32_t items,
                          std::uint8_t first) {
   Bytes pixels;

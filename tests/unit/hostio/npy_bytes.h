@@ -10,7 +10,7 @@
 
 #include "tests/unit/hostio/idx_bytes.h"
 
-/// Hand-made NumPy files, by the descriptions in numpy/lib/format.py and APPNOTE.TXT.
+/// Hand-made NumPy files, which follow numpy/lib/format.py and APPNOTE.TXT.
 namespace poprun::hostio::testing {
 
 inline void append(Bytes& bytes, std::uint64_t value, int width) {
@@ -45,7 +45,7 @@ inline Bytes integers(const std::vector<std::int64_t>& values, int width) {
 }
 
 /// Returns an archive like np.savez's or, with `compressed`, like np.savez_compressed's; `large` adds the 64-bit fields
-/// of an archive beyond 4 GiB.
+/// that an archive beyond 4 GiB has.
 inline Bytes zip_bytes(const std::vector<std::pair<std::string, Bytes>>& members, bool compressed = false,
                        bool large = false) {
   Bytes archive;

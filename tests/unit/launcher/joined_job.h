@@ -10,7 +10,7 @@
 
 namespace poprun::launcher {
 
-/// Four replicas on two hosts, in `instances` instances, all joined at second 10.
+/// A job of four replicas on two hosts, whose instances all joined at second 10.
 class JoinedJob : public ::testing::Test {
  protected:
   static JobState joined(std::uint32_t instances = 4) {

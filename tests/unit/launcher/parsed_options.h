@@ -11,7 +11,7 @@ namespace poprun::launcher {
 
 using Args = std::vector<std::string>;
 
-/// The options of `args` and a train.cfg of that text.
+/// Parses the options in `args` and in a train.cfg with the text `config`.
 inline Result<Options> parse(Args args, std::string_view config = "") {
   args.emplace_back("train.cfg");
   return parse_options(args, config);

@@ -7,7 +7,7 @@
 
 namespace poprun {
 
-/// A Program to execute. Errors: as plan_program and check_fits.
+/// Compiles a Program to execute. Errors: those of plan_program and check_fits.
 inline Result<Program> compile(CompileOptions options) {
   options.layout_if_too_large = true;
   POPRUN_ASSIGN(Program program, plan_program(options));

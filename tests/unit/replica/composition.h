@@ -15,8 +15,8 @@
 
 namespace poprun::testing {
 
-/// Several operations between parameters and one result y: its values, and the gradients that `differentiate` derives
-/// against central differences of L = sum(dy * y).
+/// Several operations between parameters and one result y. Computes y, and compares the gradients that `differentiate`
+/// derives with central differences of L = sum(dy * y).
 class Composition {
  public:
   /// The composed function: takes the inputs, which are also parameters called x0, x1, ..., and returns y.
@@ -59,10 +59,10 @@ class Composition {
 
   void run_forward(GraphRunner& runner) { runner.run(forward_); }
 
-  /// Requires: every input has a gradient.
+  /// Compares the gradient of every input with central differences. Requires: every input has a gradient.
   void expect_gradients(GraphRunner& runner, float h, double tolerance) {
     runner.run(all_);
-    std::map<TensorId, std::vector<float>> sums;  // Over the uses of each input.
+    std::map<TensorId, std::vector<float>> sums;  // Sums over the uses of each input.
     for (const auto& [input, gradient] : gradients_) {
       const std::span<float> g = runner.floats(gradient);
       std::vector<float>& sum = sums[input];

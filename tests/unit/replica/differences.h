@@ -11,7 +11,7 @@
 
 namespace poprun::testing {
 
-/// sum(a * b), summed in double.
+/// Returns sum(a * b), summed in double.
 inline double weighed_sum(std::span<const float> a, std::span<const float> b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

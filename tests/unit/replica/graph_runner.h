@@ -11,7 +11,7 @@
 
 namespace poprun::testing {
 
-/// Runs operations by their kernels, with each tensor in its own buffer: the plain program, without plan, arena or
+/// Runs operations with their kernels and each tensor in a separate buffer, as a plain program without plan, arena or
 /// engine.
 class GraphRunner {
  public:
@@ -51,7 +51,7 @@ class GraphRunner {
     kernel->run(operands);
   }
 
-  Moment moment;  ///< The moment of the next run.
+  Moment moment;  ///< The execution context of the next run.
 
   void run(const std::vector<Operation>& operations) {
     for (const Operation& operation : operations) {

@@ -8,9 +8,9 @@
 
 #include "training_job.h"
 
-/// small-cnn again, written from its description alone: double precision, plain loops, no library.
+/// A second small-cnn, written from its description alone in double precision, with plain loops and without a library.
 ///
-///   N  images    every tensor row-major, images [N, C, H, W]
+/// N is the number of images [N, C, H, W]. Every tensor is row-major.
 namespace poprun::testing {
 
 class NaiveCnn {
@@ -21,7 +21,7 @@ class NaiveCnn {
   double loss = 0;
   int correct = 0;
 
-  /// Forward and backward on N normalised images of 28 x 28.
+  /// Runs forward and backward on N normalised images of 28 x 28.
   void step(const Tensor& images, const std::vector<int>& labels) {
     const int N = static_cast<int>(labels.size());
     const Tensor c1 = conv(images, N, 1, 28, 32, "conv1");
@@ -49,7 +49,7 @@ class NaiveCnn {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-  /// A 3 x 3 convolution with padding 1 on square images of side S.
+  /// Computes a 3 x 3 convolution with padding 1 on square images of side S.
   Tensor conv(const Tensor& x, int N, int C, int S, int O, const std::string& name) {
     const Tensor& w = weights.at(name + ".weight");
     Tensor y(at(N * O * S * S));
@@ -111,7 +111,7 @@ class NaiveCnn {
     return dx;
   }
 
-  /// The index of the largest of the 2 x 2 elements of plane p that output (i, j) covers.
+  /// Returns the index of the largest of the 2 x 2 elements of plane p that output (i, j) covers.
   static int largest(const Tensor& x, int p, int S, int i, int j) {
     int best = -1;
     for (int k = 0; k < 4; ++k) {
@@ -188,7 +188,7 @@ class NaiveCnn {
   }
 };
 
-/// The network with these weights after a step on the first `items` samples of the made-up set.
+/// Returns the network with these weights after a step on the first `items` samples of the made-up set.
 inline NaiveCnn naive_step(const std::map<std::string, std::vector<float>>& weights, std::uint64_t items) {
   NaiveCnn naive;
   for (const auto& [name, values] : weights) {

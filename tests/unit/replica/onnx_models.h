@@ -20,7 +20,7 @@ class OnnxBuilder {
 
   ::onnx::GraphProto& graph() { return *model.mutable_graph(); }
 
-  /// A dimension of -1 is left undetermined.
+  /// Adds an input; a dimension of -1 is left undetermined.
   OnnxBuilder& input(const std::string& name, const std::vector<std::int64_t>& dims,
                      std::int32_t element = ::onnx::TensorProto::FLOAT) {
     add_info(*graph().add_input(), name, dims, element);
@@ -40,7 +40,7 @@ class OnnxBuilder {
     tensor.mutable_float_data()->Add(values.begin(), values.end());
     return *this;
   }
-  /// The same as a Constant node.
+  /// Adds a weight as a Constant node instead of an initializer.
   OnnxBuilder& constant(const std::string& name, const std::vector<std::int64_t>& dims,
                         const std::vector<float>& values) {
     auto& attribute = *node("Constant", {}, {name}).add_attribute();
@@ -111,7 +111,7 @@ class OnnxBuilder {
   }
 };
 
-/// Logits of two dense layers with a Relu between them, and a Softmax: x [N,2] -> [N,2].
+/// Returns a model x [N,2] -> [N,2] of two dense layers with a Relu between them, and a Softmax.
 inline OnnxBuilder perceptron() {
   OnnxBuilder b;
   b.input("x", {-1, 2}).output("y", {-1, 2});

@@ -12,7 +12,7 @@
 #include "replica/compiler/techniques/pipeline/schedule.h"
 #include "replica/program/program.h"
 
-/// Programs that a schedule and given times make, for tests of the timeline.
+/// Programs that are generated from a schedule and given times, for tests of the timeline.
 namespace poprun::testing {
 
 /// Cycles of one stage.
@@ -23,7 +23,7 @@ struct StageTime {
   std::uint64_t recomputation = 0;  ///< Before each backward part.
 };
 
-/// A step that computes on one IPU. Tensor k of the Program must be on IPU k.
+/// Adds a step that computes on one IPU. Tensor k of the Program must be on IPU k.
 inline void add_execute(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t ipu,
                         std::uint64_t cycles) {
   proto::Step& step = *steps.Add();
@@ -31,7 +31,7 @@ inline void add_execute(google::protobuf::RepeatedPtrField<proto::Step>& steps, 
   step.mutable_cost()->set_compute_cycles(cycles);
 }
 
-/// Tensor k is on IPU k.
+/// Returns a Program in which tensor k is on IPU k.
 inline Program program_of_ipus(std::uint32_t ipus) {
   Program program;
   program.mutable_device()->set_clock_hz(1e9);
@@ -43,11 +43,11 @@ inline Program program_of_ipus(std::uint32_t ipus) {
   return program;
 }
 
-/// Calls of one cycle, and copies that take no time: of all that crosses to other IPUs, and of what stays on one.
+/// Adds the calls of one cycle, and copies that take no time: one between IPUs, and one on each IPU that needs it.
 inline void add_cycle(const Timetable& table, const Cycle& cycle,
                       google::protobuf::RepeatedPtrField<proto::Step>& steps) {
   constexpr auto kBetweenIpus = std::numeric_limits<std::uint32_t>::max();
-  std::map<std::uint32_t, proto::Copy> copies;  // By IPU, where they stay on one.
+  std::map<std::uint32_t, proto::Copy> copies;  // By IPU, or by kBetweenIpus.
   for (const Slot& slot : cycle.slots) {
     const bool backward = slot.part == Part::kBackward;
     proto::Call& call = *steps.Add()->mutable_call();
@@ -65,7 +65,7 @@ inline void add_cycle(const Timetable& table, const Cycle& cycle,
   }
 }
 
-/// With functions "train", "forward.S" and "backward.S".
+/// Returns a Program with functions "train", "forward.S" and "backward.S".
 inline Program pipeline_program(const Timetable& table, const std::vector<StageTime>& times) {
   Program program = program_of_ipus(*std::ranges::max_element(table.ipu_of_stage) + 1);
   for (const bool backward : {false, true}) {

@@ -12,12 +12,12 @@
 #include "graph_runner.h"
 #include "replica/ops/builder/builder.h"
 
-/// Every operator's gradient against central differences of its own forward pass.
+/// Compares an operator's gradient with central differences of its own forward pass.
 ///
 /// The differentiated scalar is L = sum(dy * y) for a random dy, summed in double.
 namespace poprun::testing {
 
-/// One operator on f32 inputs (and, for a loss, labels), differentiated by its gradient face.
+/// One operator on f32 inputs (and, for a loss, labels), differentiated by its gradient rule.
 class Probe final : public Differentiator {
  public:
   Probe(const std::string& kind, const std::vector<TensorType>& inputs, const Attributes& attributes,
@@ -103,12 +103,12 @@ class Probe final : public Differentiator {
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] TensorId dy() const { return dy_.at(0); }
 
-  /// The gradient of L with respect to output k; nothing for statistics.
+  /// Returns the gradient of L with respect to output k, or nothing for statistics.
   [[nodiscard]] std::optional<TensorId> dy(std::size_t k) const {
     return k < dy_.size() ? std::optional(dy_[k]) : std::nullopt;
   }
 
-  /// The gradient that the gradient face set for an input, if any.
+  /// Returns the gradient that the gradient rule set for an input, if any.
   [[nodiscard]] std::optional<TensorId> gradient(std::size_t input) const { return gradients_[input]; }
 
  private:
@@ -125,7 +125,7 @@ class Probe final : public Differentiator {
   Graph graph_;
   Builder builder_;
   Operation operation_;
-  std::vector<TensorId> dy_;  ///< By output; statistics have none.
+  std::vector<TensorId> dy_;  ///< One per output, except for statistics.
   std::vector<std::optional<TensorId>> gradients_;
 };
 
@@ -136,7 +136,7 @@ inline TensorType image(Shape shape) {
   return f32(std::move(shape), Layout::kChannelsLast);
 }
 
-/// Distinct values `gap` apart, none at zero, in random order, so that differences meet no kink.
+/// Fills `values` with distinct nonzero values, `gap` apart and in random order, so that differences meet no kink.
 inline void distinct(std::span<float> values, float gap, std::uint32_t seed) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = gap * (static_cast<float>(i) - static_cast<float>(values.size()) / 2 + 0.25F);

@@ -45,7 +45,7 @@ inline proto::Dataset dataset() {
   return dataset;
 }
 
-/// Chooses an optimiser, with its own defaults for hyper-parameters that are not given.
+/// Sets an optimiser, with its default values for hyper-parameters that are not given.
 inline void set_optimizer(proto::RunConfig& config, const std::string& name,
                           const std::map<std::string, double>& given = {}) {
   proto::TrainingConfig& training = *config.mutable_training();
@@ -78,7 +78,7 @@ inline proto::RunConfig config(std::uint32_t replicas, std::uint32_t micro_batch
   return config;
 }
 
-/// Sample `index` of the made-up set: noise around a bright row whose position is the label.
+/// Returns sample `index` of the made-up set: noise around a bright row whose position is the label.
 inline std::pair<std::string, std::int32_t> sample(std::uint64_t index) {
   std::mt19937 random(static_cast<std::uint32_t>(index));
   const auto label = static_cast<std::int32_t>(random() % 10);
@@ -117,7 +117,7 @@ class SampleStream final : public HostStream {
 
 inline constexpr std::uint64_t kToTheEnd = ~std::uint64_t{0};
 
-/// Stops its replica after part `last_part`.
+/// Stops its replica after `last_part` parts.
 class Progress final : public ProgressSink {
  public:
   explicit Progress(std::uint64_t last_part = kToTheEnd) : last_part_(last_part) {}
@@ -180,21 +180,21 @@ class Record final : public Reporter {
 };
 
 struct Outcome {
-  std::vector<Record> records;  ///< By replica.
+  std::vector<Record> records;  ///< One per replica.
   std::vector<LoopResult> results;
   Program program;
 };
 
 using Forward = decltype(CompileOptions::forward);
 
-/// What a job does with checkpoints: nothing.
+/// Where a job stores checkpoints and what it resumes from; nothing by default.
 struct Checkpointing {
   std::function<CheckpointStore*(std::uint32_t replica)> store = nullptr;
-  CheckpointSource* state = nullptr;  ///< For the first replica.
+  CheckpointSource* state = nullptr;  ///< Given to the first replica only.
   std::optional<proto::HostState> resume = {};
 };
 
-/// Runs a job's Program, `last_part` at most of its micro-batches and batches of evaluation.
+/// Runs a job's Program, for at most `last_part` of its micro-batches and batches of evaluation.
 inline Outcome run_program(const proto::RunConfig& config, Program program, const HostWeights& initial = {},
                            std::uint64_t last_part = kToTheEnd, const Checkpointing& checkpointing = {}) {
   Outcome outcome;

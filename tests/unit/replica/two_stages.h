@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-/// A small job as text: a step with a tied weight, dropout, running statistics and running means, written down plainly
-/// and as a grouped pipeline of two stages.
+/// A small job as text: a step with a tied weight, dropout, running statistics and running means, as a plain job and as
+/// a grouped pipeline of two stages.
 namespace poprun::testing {
 
-/// `stage1` is where what stage 1 makes lies, such as " ipu=1".
+/// Returns the job's tensors; `stage1` is the location of those that stage 1 computes, such as " ipu=1".
 inline std::string tensors(std::string_view stage1) {
   return fmt::format(R"(
     tensor x : f32[4] stream
@@ -39,7 +39,7 @@ inline std::string tensors(std::string_view stage1) {
                      stage1);
 }
 
-/// The tied weight w is used twice, and drawn from in h and p.
+/// Returns the plain job, in which h and p both use the tied weight w.
 inline std::string plain(int micro_batches, int batches = 5) {
   return tensors("") + fmt::format(R"(
     function load
@@ -88,7 +88,7 @@ inline std::string plain(int micro_batches, int batches = 5) {
                                    micro_batches, batches);
 }
 
-/// Stage 0 makes h, d and r and recomputes d and r on the way back; stage 1 does the rest.
+/// Returns the pipeline. Stage 0 computes h, d and r, and recomputes d and r; stage 1 does everything else.
 inline std::string pipelined(int micro_batches, int batches = 5) {
   return tensors(" ipu=1") + fmt::format(R"(
     tensor w@1 : f32[4] parameter ipu=1

@@ -13,7 +13,7 @@ namespace poprun::testing {
 /// Applies one optimiser to one weight tensor, step after step.
 class UpdateRunner {
  public:
-  /// `states` state tensors, zero at first. `scalars`: number of scalars after the rate.
+  /// The `states` state tensors are zero at first. `scalars` is the number of scalars after the rate.
   UpdateRunner(const std::string& optimizer, const Attributes& attributes, std::vector<float> weights,
                std::size_t states, std::size_t scalars)
       : count_(static_cast<std::int64_t>(weights.size())),
@@ -45,7 +45,7 @@ class UpdateRunner {
     std::ranges::copy(weights, runner_.floats(TensorId{0}).begin());
   }
 
-  /// One update. `scalars`: the rate and the scalars after it.
+  /// Runs one update. `scalars` are the rate and the scalars after it.
   void step(const std::vector<float>& gradient, const std::vector<float>& scalars) {
     std::ranges::copy(gradient, runner_.floats(TensorId{1}).begin());
     const std::size_t first = graph_.tensors().size() - 1 - scalars.size();
@@ -57,7 +57,7 @@ class UpdateRunner {
 
   [[nodiscard]] std::span<const float> weights() { return runner_.floats(TensorId{0}); }
 
-  /// The first shape face that refuses this use, or what the last one gives.
+  /// Returns the error of the first operator that refuses this use, or the output types of the last operator.
   [[nodiscard]] Result<std::vector<TensorType>> shape() const {
     Result<std::vector<TensorType>> types;
     for (const Operation& operation : operations_) {

@@ -41,7 +41,7 @@ TEST(CallLog, KeepsTheLastEight) {
   EXPECT_THAT(lines.back(), StartsWith("call 21: barrier"));
 }
 
-// A slow call on one channel while another channel makes many.
+// One channel makes a slow call while other channels make many calls.
 TEST(CallLog, ForgetsACallThatEndsAfterEightOthersBegan) {
   CallLog log;
   const std::uint64_t slow = log.begin(1, kBarrierCall, " of replicas 0, 2");

@@ -75,7 +75,7 @@ TEST(NodeSegment, CannotBeOpenedOnceItsFileIsClosed) {
   EXPECT_FALSE(NodeSegment::open(address, (*owner)->nonce(), 1));
 }
 
-//  region 0, 3 replicas, 5000 B each:   |0 .. 5000 .. 8192|8192 .. 13192 ..|16384 ..
+//  region 0; 3 replicas with 5000 B each:   |0 .. 5000 .. 8192|8192 .. 13192 ..|16384 ..
 TEST(NodeSegment, FindsBytesWhollyInsideOneReplicasPart) {
   const auto segment = NodeSegment::create(kThreads, 3);
   ASSERT_TRUE(segment);
@@ -92,7 +92,7 @@ TEST(NodeSegment, FindsBytesWhollyInsideOneReplicasPart) {
   EXPECT_EQ((*segment)->find(1, {base, 5'000}), Place{});
 }
 
-//  region 0, 4 replicas; a group of replicas 1 and 3, whose rooms are in region 1
+// Region 0 is for 4 replicas. Replicas 1 and 3 form a group, whose rooms are in region 1.
 TEST(NodeSegment, OfAGroupFindsWhatLiesInRegionsOfAll) {
   const auto segment = NodeSegment::create(kThreads, 4);
   ASSERT_TRUE(segment);

@@ -71,7 +71,7 @@ TEST_P(TreeReduce, TakesEveryTypeInPlaceAndElsewhere) {
   }
 }
 
-// The replicas are distributed to three hosts in pairs, so that most subtrees hold one or two.
+// The replicas are distributed to three hosts in pairs, so that most subtrees contain one or two replicas.
 TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
   constexpr std::size_t kHosts = 3;
   std::vector<Subtree> subtrees;

@@ -36,12 +36,12 @@ TEST(Subtrees, AreTheFewestThatHoldTheReplicas) {
   EXPECT_TRUE(subtrees({}, 6).empty());
 }
 
-/// Returns the load of a link's busiest direction, in units of the whole vector.
+/// Returns the load of the busiest direction of any link, in units of the whole vector.
 double load_of(const std::vector<std::size_t>& sums, const std::vector<double>& shares) {
   double load = 0;
   for (std::size_t h = 0; h < sums.size(); ++h) {
-    double sent = static_cast<double>(sums[h]) * (1 - shares[h]);  // Sums, to their combiners.
-    double received = 1 - shares[h];                               // Results, from them.
+    double sent = static_cast<double>(sums[h]) * (1 - shares[h]);  // Sums for other combiners.
+    double received = 1 - shares[h];                               // Results from other combiners.
     for (std::size_t g = 0; g < sums.size(); ++g) {
       sent += g == h ? 0 : shares[h];
       received += g == h ? 0 : static_cast<double>(sums[g]) * shares[h];
@@ -116,7 +116,7 @@ TEST(Members, KnowTheirOwnIndices) {
 }
 
 TEST(Slices, CutAtLines) {
-  // 400 bytes are 7 cache lines, the last one short:  3 lines | 2 lines | 2 lines
+  // 400 bytes take 7 cache lines, the last of them partly:  3 lines | 2 lines | 2 lines
   EXPECT_EQ(slice_of(400, 3, 0), (Slice{0, 192}));
   EXPECT_EQ(slice_of(400, 3, 1), (Slice{192, 320}));
   EXPECT_EQ(slice_of(400, 3, 2), (Slice{320, 400}));

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// A host with a folder for temporary files and one for shared memory.
+/// A host with one folder for temporary files and another for shared memory.
 class SessionTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -81,7 +81,7 @@ TEST_F(SessionTest, FolderOfADeadJobIsRemovedWithItsSharedMemoryAndNothingElse) 
   const std::string other = fmt::format("vader_segment.node7.{}.30001.0", geteuid());
   file(place_.shared_memory / other);
   file(place_.base / "mine");
-  mpiruns_session(JobFolder::make(place_)->path());  // The job folder ends here, which releases the lock.
+  mpiruns_session(JobFolder::make(place_)->path());  // The JobFolder is destroyed here, which releases the lock.
   remove_leftovers(place_);
   EXPECT_THAT(names(place_.base), ElementsAre("mine"));
   EXPECT_THAT(names(place_.shared_memory), ElementsAre(other));
@@ -90,7 +90,7 @@ TEST_F(SessionTest, FolderOfADeadJobIsRemovedWithItsSharedMemoryAndNothingElse) 
 TEST_F(SessionTest, SharedMemoryOfARunningJobIsRemovedAtItsEndAlsoIfMpirunForgotIt) {
   auto job = JobFolder::make(place_);
   ASSERT_TRUE(job);
-  job->learn();  // Too early.
+  job->learn();  // Too early: no session exists yet.
   mpiruns_session(job->path());
   job->learn();
   fs::remove_all(job->path() / fmt::format("ompi.node7.{}", geteuid()));
@@ -120,7 +120,7 @@ TEST_F(SessionTest, HostsThatShareAFolderRemoveTheirPartsOfADeadJobAtTheSameTime
       });
     }
     hosts.clear();
-    remove_leftovers(place_);  // An empty folder, which the last host may have seen as not empty.
+    remove_leftovers(place_);  // Removes the empty folder, which the last host may have seen as not empty.
     ASSERT_THAT(names(place_.base), IsEmpty()) << "round " << round;
   }
 }

@@ -93,7 +93,7 @@ TEST(Idx, RefusesDimensionsWhoseProductOverflows) {
 }
 
 TEST(Idx, NeverAllocatesWhatOnlyTheHeaderClaims) {
-  // 16 GiB claimed, one byte present: must fail quickly instead of using up the machine's memory.
+  // The file claims 16 GiB but contains one byte. Reading it must fail quickly, not use up the machine's memory.
   EXPECT_THAT(complaint(idx_bytes({4, 0xFFFFFFFF}, {1})), HasSubstr("found 1"));
 }
 
@@ -115,7 +115,7 @@ TEST(Idx, NoticesGzipThatEndsTooEarly) {
 
 TEST(Idx, NoticesDamagedGzip) {
   Bytes damaged = gzip(idx_bytes({4}, {1, 2, 3, 4}));
-  damaged[damaged.size() - 6] ^= 0x10;  // In the checksum.
+  damaged[damaged.size() - 6] ^= 0x10;  // Part of the checksum.
   EXPECT_THAT(complaint(damaged), HasSubstr("incorrect data check"));
 
   Bytes followed = gzip(idx_bytes({4}, {1, 2, 3, 4}));

@@ -48,7 +48,7 @@ class Language : public ::testing::Test {
 TEST_F(Language, CutsTextIntoWindowsWithTheNextByteAsLabel) {
   const auto dataset = load("text:" + file(100) + "?sequence-length=4");
 
-  // 95 bytes for training: 23 windows and the byte after the last one; 5 for tests: one window.
+  // The 95 training bytes hold 23 windows and the byte after the last window; the 5 test bytes hold one window.
   EXPECT_EQ(dataset->description().train_items(), 23U);
   EXPECT_EQ(dataset->description().test_items(), 1U);
   EXPECT_EQ(dataset->description().classes(), 256U);
@@ -152,7 +152,7 @@ TEST_F(Language, MasksAsManyPositionsAsAskedFor) {
 TEST_F(Language, ReplacesMasksAsBertDoes) {
   const auto dataset = load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=15");
   ASSERT_EQ(dataset->description().tensors_size(), 5);
-  std::vector<int> kinds(3);  // Masked, random, kept.
+  std::vector<int> kinds(3);  // Counts of masked, random and kept tokens.
   for (std::uint64_t item = 0; item < 190; ++item) {
     const Sample sample{.item = item, .seed = 7};
     const auto tokens = read(*dataset, sample, 0);
@@ -172,7 +172,7 @@ TEST_F(Language, ReplacesMasksAsBertDoes) {
     EXPECT_THAT(read(*dataset, sample, 1), Each(0));
     EXPECT_THAT(read(*dataset, sample, 4), ElementsAre(-1));
   }
-  // 2850 draws; 4 standard deviations.
+  // The tolerances are 4 standard deviations of 2850 draws.
   EXPECT_NEAR(kinds[0] / 2850.0, 0.8, 0.03);
   EXPECT_NEAR(kinds[1] / 2850.0, 0.1, 0.023);
   EXPECT_NEAR(kinds[2] / 2850.0, 0.1, 0.023);
@@ -241,7 +241,7 @@ TEST(Augmentation, MovesAndMirrorsTrainingImagesOnly) {
   for (std::uint64_t item = 0; item < 64; ++item) {
     (*plain)->read({.item = item}, 0, a);
     (*moved)->read({.item = item, .seed = 3}, 0, b);
-    // The middle pixel of both planes moves at most 4 pixels each way, so it stays inside.
+    // A 9 x 9 plane moves by at most 4 pixels each way, so its middle pixel stays inside.
     bool found = false;
     for (int flip = 0; flip < 2; ++flip) {
       for (int dy = -4; dy <= 4; ++dy) {

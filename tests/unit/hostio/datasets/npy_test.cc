@@ -89,7 +89,7 @@ TEST(Npy, ReadsIntegersOfAnyWidthAndByteOrder) {
 }
 
 TEST(Npy, TurnsFortranOrderIntoRows) {
-  // [[1, 2, 3], [4, 5, 6]] column by column.
+  // [[1, 2, 3], [4, 5, 6]] is stored column by column.
   EXPECT_THAT(ints(npy_bytes("<i4", "(2, 3)", integers({1, 4, 2, 5, 3, 6}, 4), true)), ElementsAre(1, 2, 3, 4, 5, 6));
 }
 
@@ -279,7 +279,7 @@ TEST_F(Archive, SharesWhatItStoresAmongViews) {
 }
 
 TEST_F(Archive, RoundsDoublesOnceAfterTheyAreNormalised) {
-  // 1 + 2^-30 is 1 as a float; the difference to 1 is not.
+  // As a float, 1 + 2^-30 is 1, but its difference from 1 is not 0.
   const double value = 1.0 + 0x1p-30;
   Bytes bytes(8);
   std::memcpy(bytes.data(), &value, 8);

@@ -21,7 +21,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-/// data/file, data/folder/file; secret next to data, and links from data to it.
+/// A folder data with two files, secret files next to it, and links in data to files inside and outside it.
 class FileScopeTest : public ::testing::Test {
  protected:
   FileScopeTest() {
@@ -107,7 +107,7 @@ TEST(Fingerprint, IsThatOfTheBytesWhereverTheyLie) {
 TEST(Fingerprint, OfALargeFileIsThatOfEachOfItsBytes) {
   TemporaryFolder folder;
   const fs::path file = folder.write("large", "");
-  fs::resize_file(file, 300 << 20);  // A hole, which uses no disk blocks.
+  fs::resize_file(file, 300 << 20);  // The file is a hole, which uses no disk blocks.
   const std::string empty = fingerprint({file});
   std::fstream(file, std::ios::in | std::ios::out).seekp(1'700'000).put('x');
   EXPECT_NE(fingerprint({file}), empty);

@@ -79,13 +79,13 @@ TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6));
-  // Training items are distributed in the same way if they are used once.
+  // Training items that are used once are distributed in the same way.
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6));
 }
 
 TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {
-  // One item for three replicas: two of them get only padding.
+  // Three replicas share one item, so two of them get only padding.
   const Job job = {.items = 1, .replicas = 3, .micro_batch = 2, .accumulation = 1};
   EXPECT_EQ(evaluation_batches(1, selection(job, proto::SPLIT_TEST)), 1U);
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0));
@@ -103,20 +103,20 @@ TEST(Sampling, PaddingIsItemsFromTheFirstOneOn) {
 }
 
 TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
-  // 10 items, global batch 2 x 1 x 2: two steps per epoch, the last two positions are left out.
+  // 10 items in global batches of 2 x 1 x 2 make two steps per epoch; the last two positions are left out.
   const Job job = {.items = 10, .replicas = 2, .micro_batch = 1, .accumulation = 2};
   EXPECT_EQ(steps_per_epoch(10, selection(job, proto::SPLIT_TRAIN)), 2U);
   Items second_epoch = global_batch(job, 2);
   const Items rest = global_batch(job, 3);
   second_epoch.insert(second_epoch.end(), rest.begin(), rest.end());
 
-  // Micro-batch 5 is the second of step 2, the first step of epoch 1.
+  // Micro-batch 5 is the second micro-batch of step 2, which is the first step of epoch 1.
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 5), ElementsAre(second_epoch[2]));
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 1, 5), ElementsAre(second_epoch[3]));
 }
 
 TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
-  // 2 replicas with 2 items each, 2 micro-batches: 8 items per step, 17 in the data, the last left out.
+  // 2 replicas, 2 micro-batches and 2 items per micro-batch make 8 items per step; the last of 17 items is left out.
   proto::Selection wanted =
       selection({.items = 17, .replicas = 2, .micro_batch = 2, .accumulation = 2}, proto::SPLIT_TRAIN, 1);
   wanted.set_sequential(true);
@@ -131,11 +131,11 @@ TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
   expect(1, 6);
   expect(2, 10);
   expect(3, 14);
-  expect(4, 2);  // The second epoch equals the first.
+  expect(4, 2);  // The second epoch has the same order as the first.
 }
 
 TEST(Sampling, StaysTheSameForEver) {
-  // Literal numbers: changing them changes the result of every job ever run.
+  // These literal numbers must never change: the results of all earlier jobs depend on them.
   const Job job = {.items = 10, .replicas = 1, .micro_batch = 10, .accumulation = 1};
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 0), ElementsAre(4, 9, 7, 5, 0, 3, 2, 1, 8, 6));
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 1), ElementsAre(4, 2, 0, 6, 7, 8, 5, 3, 1, 9));
@@ -164,7 +164,7 @@ TEST(Sampling, EveryNumberOfItemsIsPermuted) {
 }
 
 TEST(Sampling, SpreadsItemsOverPositionsEvenly) {
-  // Over 6,000 epochs of 6 items, each item is at each place 1,000 times, within five standard deviations (29 each).
+  // In 6,000 epochs of 6 items, each item is at each position 1,000 times, within five standard deviations of 29.
   std::vector<std::vector<int>> counts(6, std::vector<int>(6));
   for (std::uint64_t epoch = 0; epoch < 6000; ++epoch) {
     for (std::uint64_t position = 0; position < 6; ++position) {

@@ -64,7 +64,7 @@ TEST(DatasetStore, StoresADatasetOnceForAllWhoAskAtTheSameTime) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  // All are in use: there is no memory for a second one.
+  // All eight loads share one dataset: it is in use, and the store may hold only one.
   for (const DatasetStore::Loaded& mine : loaded) {
     EXPECT_EQ(mine->description().fingerprint(), loaded[0]->description().fingerprint());
   }
@@ -108,7 +108,7 @@ TEST(DatasetStore, GivesTheDataThatWasDescribedThoughItsFilesWereReplaced) {
   EXPECT_THAT(gone.error().message, HasSubstr("the files changed after the job began"));
 }
 
-/// Returns whether the data is stored: removes its files first.
+/// Removes the dataset's files; returns whether the store still has the data.
 bool is_stored(DatasetStore& store, const TemporaryFolder& folder, const std::string& fingerprint) {
   std::filesystem::remove_all(folder.path());
   return load(store, source_of(folder), fingerprint).has_value();
@@ -148,7 +148,7 @@ TEST(DatasetStore, LetsGoOfTheDatasetThatWasNotAskedForTheLongest) {
 
   ASSERT_TRUE(last) << last.error().message;
   for (const std::size_t i : {0U, 1U, 2U}) {
-    std::filesystem::remove_all(folders[i].path());  // The stored data remains available.
+    std::filesystem::remove_all(folders[i].path());  // The stored data must remain available.
     EXPECT_EQ(load(store, source_of(folders[i]), fingerprints[i]).has_value(), i != 1) << i;
   }
 }

@@ -23,7 +23,7 @@
 #include "proto/host_streams.grpc.pb.h"
 #include "tests/unit/hostio/idx_bytes.h"
 
-/// Client and server over loopback, in one process.
+/// Tests a client and a server over loopback, in one process.
 namespace poprun::hostio {
 namespace {
 
@@ -183,7 +183,7 @@ TEST_F(HostStreamTest, BringsTheBatchesThatSamplingSays) {
 }
 
 TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
-  // 10 items over 2 replicas x 3: replica 1 has items 3 4 5 and 9, and 0 1 without labels.
+  // 10 items are dealt to 2 replicas, 3 at a time. Replica 1 gets items 3 4 5 and 9, then 0 1 without labels.
   const auto stream = open_host_stream(options(proto::SPLIT_TEST));
   const Batches batches = take(*stream, 0, 2);
   ASSERT_EQ(batches.size(), 2U);
@@ -197,7 +197,7 @@ TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
   EXPECT_THAT(beyond.error().message, HasSubstr("batch 2 was requested"));
 }
 
-// The last credits reach a server that has already ended the call; the last batch must still arrive.
+// The last batch must arrive even if the last credits reach a server that has already ended the call.
 TEST_F(HostStreamTest, BringsTheLastEvaluationBatchHoweverTheCallEnds) {
   HostStreamOptions narrow = options(proto::SPLIT_TEST);
   narrow.selection.set_replica_count(2);
@@ -307,7 +307,7 @@ TEST_F(HostStreamTest, NeedsAFingerprint) {
   EXPECT_THAT(batch.error().message, HasSubstr("the fingerprint that Describe returned is missing"));
 }
 
-/// Generates 51 million tokens, which takes longer than the client waits for a silent server.
+/// The server generates 51 million tokens, which takes longer than the client waits for a silent server.
 TEST_F(HostStreamTest, AServerThatLoadsCountsAsAlive) {
   HostStreamOptions impatient = options();
   impatient.selection.set_source("synthetic:tokens,vocabulary=50,items=800000?sequence-length=64");
@@ -315,7 +315,7 @@ TEST_F(HostStreamTest, AServerThatLoadsCountsAsAlive) {
   impatient.timeout = 800ms;
   std::vector<unsigned> percents;
   impatient.on_loading = [&](unsigned percent) { percents.push_back(percent); };
-  restart();  // Discards the data that the description loads ahead.
+  restart();  // Discards the data that describe() made the server load.
 
   const auto batch = open_host_stream(impatient)->next();
 
@@ -506,7 +506,7 @@ TEST_F(CreditTest, TheServerRefusesASecondOpen) {
 }
 
 TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
-  // With the server gone, only prefetched batches are left.
+  // After the server is gone, only prefetched batches are left.
   HostStreamOptions ahead = options();
   ahead.prefetch_batches = 6;
   ahead.timeout = 800ms;
@@ -518,7 +518,7 @@ TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
   while (stream->next()) {
     ++left;
   }
-  // One was taken, so five are left or, if its credit was granted again, six.
+  // One batch was taken. Five are left, or six if its credit was granted again in time.
   EXPECT_GE(left, 5);
   EXPECT_LE(left, 6);
 }
@@ -652,7 +652,7 @@ TEST_F(HostStreamTest, StreamsShareWhatThereIsForBatches) {
   HostStreamOptions client = options();
   client.address = fmt::format("127.0.0.1:{}", (*server)->port());
   client.timeout = 1s;
-  auto first = open_host_stream(client);  // 3 samples of 6 + 4 B.
+  auto first = open_host_stream(client);  // A batch is 3 samples of 6 + 4 B.
   ASSERT_TRUE(first->next());
   EXPECT_FALSE(open_host_stream(client)->next());
   first.reset();

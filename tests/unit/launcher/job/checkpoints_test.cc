@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::uint64_t kSteps = 10'000;
 
-/// At ten steps a second.
+/// Returns the step requested at `second`, if any, in a job that runs ten steps per second.
 std::optional<std::uint64_t> at_second(CheckpointRequests& requests, double second, std::uint64_t begun = 0) {
   return requests.due(static_cast<std::uint64_t>(10 * second), kSteps, begun, second);
 }
@@ -45,7 +45,7 @@ TEST(CheckpointRequests, AreRepeatedWhereAReplicaHeardTooLate) {
   at_second(requests, 1);
   requests.wish();
   ASSERT_EQ(at_second(requests, 2), 41U);
-  EXPECT_EQ(at_second(requests, 8.9), std::nullopt);  // Its parts may be on their way.
+  EXPECT_EQ(at_second(requests, 8.9), std::nullopt);  // The parts for step 41 may still arrive.
   EXPECT_EQ(at_second(requests, 10), 100 + 1 + 20);
   EXPECT_TRUE(requests.came(121));
 }

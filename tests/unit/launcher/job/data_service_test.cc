@@ -19,10 +19,10 @@ namespace {
 constexpr std::chrono::seconds kDeadline{20};
 constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
 
-/// A data server in this process, and a program in its place that says where it listens.
+/// A data server in this process, and a stand-in for its program, which prints where the server listens.
 class DataServiceTest : public ::testing::Test {
  protected:
-  /// What a launcher that others reach at `own_address` learns of the server at `bind`.
+  /// Returns what a launcher that other hosts reach at `own_address` learns about the server at `bind`.
   Result<ServedDataset> ask(const std::string& own_address, const std::string& bind) {
     hostio::DatasetStore store;
     auto server = hostio::Server::start({.bind = bind, .token = kToken}, store);
@@ -62,7 +62,7 @@ TEST_F(DataServiceTest, IsSpokenToInPlainTextOnLoopback) {
   EXPECT_FALSE(served->tls);
 }
 
-// As Debian names a machine: 127.0.1.1 in /etc/hosts.
+// Debian's /etc/hosts maps a machine's own name to a loopback address, 127.0.1.1.
 TEST_F(DataServiceTest, ThatOthersReachIsSpokenToWithTlsThoughItsNameIsOneOfLoopbackHere) {
   const auto served = ask("localhost", "0.0.0.0");
   ASSERT_TRUE(served) << served.error().message;

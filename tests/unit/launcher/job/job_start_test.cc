@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// Two instances on hosts a and b, on a dataset of `test_items`.
+/// Returns the reply to two instances on hosts a and b, for a dataset with `test_items` test items.
 proto::JoinReply reply_with(std::uint64_t test_items) {
   Options options;
   options.config.mutable_training()->set_evaluate(true);

@@ -32,7 +32,7 @@ TEST(SilentHosts, AreAlsoThoseWhoseNameHasNoAddress) {
   EXPECT_THAT(silent_of({"no-such-host.invalid"}, std::chrono::seconds(1)), ElementsAre("no-such-host.invalid"));
 }
 
-// With more patience than this test has time.
+// The limit of one hour is longer than a test may run.
 TEST(SilentHosts, AreNoneOnceAllHaveAnsweredOrWhereNobodyIsAsked) {
   EXPECT_THAT(silent_of({"127.0.0.1"}, std::chrono::hours(1)), IsEmpty());
   EXPECT_THAT(silent_of({}, std::chrono::hours(1)), IsEmpty());

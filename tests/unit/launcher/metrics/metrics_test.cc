@@ -122,7 +122,7 @@ TEST(JobMetrics, ThatAreNotKnownAreLeftOut) {
   }
 }
 
-/// The rules of the format that a wrong name or a forgotten line would break.
+/// Checks the rules of the format that a wrong name or a missing line would break.
 TEST(JobMetrics, AreAPageInTheFormat) {
   std::istringstream lines(exposition_of(everything()));
   const std::regex help("# HELP ([a-z_]+) [A-Z0-9].*\\.");
@@ -175,7 +175,7 @@ TEST(HttpHead, EndsWithAnEmptyLine) {
   EXPECT_TRUE(ends_head("GET / HTTP/1.1\n\n"));
 }
 
-/// A server on a loop of its own, and clients that wait.
+/// A server whose loop runs in a separate thread, and blocking clients.
 class MetricsServerTest : public ::testing::Test {
  protected:
   static constexpr MetricsServer::Limits kShort{.request_bytes = 2048, .connections = 4, .time = 400ms};
@@ -202,7 +202,7 @@ class MetricsServerTest : public ::testing::Test {
     return socket;
   }
 
-  /// What comes until the server closes; `RESET` behind it where it does so roughly.
+  /// Returns what arrives until the server closes the connection, with `RESET` appended if the close is not orderly.
   static std::string rest_of(tcp::socket& socket) {
     std::string text;
     asio::error_code error;
@@ -273,7 +273,7 @@ TEST_F(MetricsServerTest, AnswersOneRequestThatComesInPieces) {
 TEST_F(MetricsServerTest, KeepsNoMoreOfARequestThanItMay) {
   start();
   tcp::socket socket = connect();
-  // Far more than the sockets hold: it must be read to its end, or a reset would take the answer.
+  // The request far exceeds the socket buffers. If it were not read to its end, a reset would discard the answer.
   const std::string huge = "GET /metrics HTTP/1.1\r\nX: " + std::string(8 << 20, 'x');
   asio::error_code error;
   asio::write(socket, asio::buffer(huge), error);
@@ -335,7 +335,7 @@ TEST_F(MetricsServerTest, AClientThatLeavesHarmsNobody) {
   for (int i = 0; i < 50; ++i) {
     tcp::socket socket = connect();
     asio::write(socket, asio::buffer(std::string_view(kGet)));
-    socket.set_option(asio::socket_base::linger(true, 0));  // Its end is a reset.
+    socket.set_option(asio::socket_base::linger(true, 0));  // Closing the socket sends a reset.
   }
   EXPECT_THAT(answer(kGet), EndsWith("page\n"));
 }

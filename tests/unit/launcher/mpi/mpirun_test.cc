@@ -66,7 +66,7 @@ TEST(Mpirun, SeesNoHostsButThoseOfItsCommand) {
   EXPECT_THAT(command.arguments, Contains("localhost"));
 }
 
-/// The value that mpirun gets for `name`, set by us.
+/// Returns the value that the launcher sets for `name` in mpirun's environment.
 std::string value_of(const MpirunCommand& command, const std::string& name) {
   const auto at = std::ranges::find(command.environment, name, &Variable::first);
   return at == command.environment.end() ? "(none)" : at->second;

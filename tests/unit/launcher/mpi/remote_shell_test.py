@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launcher/mpi/remote_shell.sh: the arguments of the remote shell, and the environment of the daemon."""
+"""Tests launcher/mpi/remote_shell.sh: the arguments of the remote shell, and the environment of the daemon."""
 import os
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[4] / "launcher/mpi/remote_shell.sh"
 TOKEN = "it's $HOME `secret` \"\\"
-# As mpirun passes them: options, the host, path settings followed by the daemon, quoted arguments.
+# The arguments, as mpirun passes them: options, the host, path settings followed by the daemon, quoted arguments.
 COMMAND = ["-F", "/config", "node1", "  PATH=/usr/bin:$PATH ; export PATH ;   {orted}", "--daemonize", "-mca", "ess",
            '"env"', "-mca", "orte_node_regex", '"node[1:0-1]@0(2)"', "-mca", "plm_rsh_agent",
            '"/opt/bin/poprun-emu-remote-shell"', "-mca", "orte_tmpdir_base", '"{launchers}"']
@@ -29,7 +29,7 @@ class RemoteShell(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        # Stands in for ssh: the words after the host are a line for a shell, with its own environment.
+        # Stands in for ssh: runs the words after the host as a shell command, in a separate environment.
         self.program("ssh-like", 'echo "$0 $1 $2" > "$(dirname "$0")/called"\n'
                                  'while [ "$1" != node1 ]; do shift; done; shift\nexec env -i PATH="$PATH" '
                      f'TMPDIR="{self.folder}/tmp" sh -c "$*"\n')
@@ -133,7 +133,7 @@ class RemoteShell(unittest.TestCase):
                                  [named] if broke_off else [])
 
     def test_blames_no_host_whose_shell_mpirun_ends(self):
-        """mpirun kills the remote shells of the other hosts where one of them fails."""
+        """If one remote shell fails, mpirun kills those of the other hosts."""
         lives = self.folder / "lives"
         shell = self.program("lives-on", f'echo $$ > "{lives}.new"; mv "{lives}.new" "{lives}"; exec sleep 60\n')
         script = subprocess.Popen([SCRIPT, "node1", "orted"], stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,

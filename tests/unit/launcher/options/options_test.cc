@@ -376,7 +376,7 @@ TEST(Options, ListChipsOptimizersAndDatasetsThereAre) {
   for (const Optimizer& known : all_optimizers()) {
     EXPECT_THAT(optimizer, HasSubstr(known.name()));
   }
-  // Help is broken into lines.
+  // The help text contains line breaks and indents, so the comparison ignores white space.
   std::string help = help_text("data");
   std::erase_if(help, [](char c) { return c == ' ' || c == '\n'; });
   for (std::string form : hostio::dataset_forms()) {

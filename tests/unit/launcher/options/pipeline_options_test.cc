@@ -1,4 +1,4 @@
-/// Section [pipeline] of the options: what it takes, and what it refuses without knowing the model.
+/// Section [pipeline] of the options: what it accepts, and what it refuses without knowing the model.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Args = std::vector<std::string>;
 
-/// With --ipus-per-replica `ipus`.
+/// Parses the options of a job with --ipus-per-replica `ipus`.
 Result<Options> parse(std::uint32_t ipus, std::string_view config, Args args = {}) {
   args.insert(args.end(), {"--ipus-per-replica", std::to_string(ipus), "train.cfg"});
   return parse_options(args, config);

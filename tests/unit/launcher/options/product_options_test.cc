@@ -1,4 +1,4 @@
-/// Options for products: what they take and refuse, and how they are printed.
+/// Options for products: what they accept and refuse, and how they are printed.
 
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -13,7 +13,7 @@ using google::protobuf::util::MessageDifferencer;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// "ipu1.matmuls=200": what a job's settings resolve to, each with its place, kind and value.
+/// Returns a job's settings as texts, each with its place, kind and value, such as "ipu1.matmuls=200".
 std::vector<std::string> settings_in(const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings) {
   std::vector<std::string> texts;
   for (const proto::ProductSetting& s : settings) {

@@ -14,7 +14,7 @@ TEST(ShellWords, SplitAsAShellWould) {
   EXPECT_THAT(*split_shell_words(" \t"), IsEmpty());
 }
 
-// What boost::program_options::split_unix reads otherwise, or refuses.
+// boost::program_options::split_unix splits these words differently or refuses them.
 TEST(ShellWords, KeepOtherQuotesAndBackslashesWithinQuotes) {
   EXPECT_THAT(*split_shell_words(R"("it's" 'a"b\c' 'd\e' \$HOME "")"),
               ElementsAre("it's", R"(a"b\c)", R"(d\e)", "$HOME", ""));

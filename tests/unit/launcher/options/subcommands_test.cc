@@ -53,7 +53,7 @@ TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
   EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
 }
 
-/// As parse_options of a command line in a shell.
+/// Returns the error of parse_options for a command line as typed in a shell, or "".
 std::string complaint_of(std::vector<std::string> args) {
   const Result<Options> options = parse_options(args);
   return options ? "" : options.error().message;

@@ -55,7 +55,7 @@ class CheckpointFiles : public ::testing::Test {
     return {setup(keep, may_replace), news()};
   }
 
-  /// Replica `replica` of two has its half of "b", and replica 0 all of "a".
+  /// Returns the part of one of two replicas: half of "b" and, on replica 0, all of "a".
   static proto::StatePart part(std::uint32_t replica, std::uint64_t step) {
     proto::StatePart part;
     part.set_replica(replica);
@@ -148,7 +148,7 @@ TEST_F(CheckpointFiles, WaitForNoRowsThatTheDiskDoesNotTake) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
   EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed, Outcome::kFailed));
   EXPECT_THAT(news_, ElementsAre(HasSubstr("metrics.csv, which cannot be written now")));
-  store(to, 1);  // Has its row.
+  store(to, 1);  // The metrics of step 1 are on the disk.
   EXPECT_EQ(news_.back(), "1");
 }
 
@@ -162,7 +162,7 @@ TEST_F(CheckpointFiles, AreUnderWayOnceAllPartsHaveBegun) {
   EXPECT_EQ(to.begun(), 0U);
 }
 
-/// Two jobs that were started while the folder was empty, neither of which was to store any.
+/// Two jobs were started while the folder was empty.
 TEST_F(CheckpointFiles, OfAnotherJobThatCameMeanwhileStay) {
   auto other = std::make_unique<CheckpointWriter>(setup(3), news());
   CheckpointWriter late = writer();
@@ -224,7 +224,7 @@ TEST_F(CheckpointFiles, ThatBreakOffLeaveNothing) {
   EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed));
 
   to.begin(part(0, 3), done());
-  to.begin(part(0, 4), done());  // The next step's.
+  to.begin(part(0, 4), done());  // A part of the next step.
   EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed, Outcome::kSuperseded));
   to.begin(part(1, 3), done());  // Too late.
   EXPECT_EQ(outcomes_.back(), Outcome::kSuperseded);
@@ -275,7 +275,7 @@ TEST_F(CheckpointFiles, AreReadOnlyIfEveryByteIsAsItWasWritten) {
   EXPECT_TRUE(read_checkpoint(folder));
 }
 
-/// Why the checkpoint cannot be read. As root another user asks, since root may read everything.
+/// Returns why the checkpoint cannot be read. Reads as a different user if run by root, who may read everything.
 std::string why_unreadable(const fs::path& folder) {
   const bool is_root = geteuid() == 0;
   if (is_root && seteuid(65534) != 0) {

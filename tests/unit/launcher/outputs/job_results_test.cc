@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// A job that is to dump step 1 and step 3, and what its replicas report.
+/// The results of a job that dumps steps 1 and 3, and the items that its replicas report.
 class JobResultsTest : public ::testing::Test {
  protected:
   static proto::RunConfig config_with_dumps() {
@@ -56,7 +56,7 @@ class JobResultsTest : public ::testing::Test {
     return results_.take(item);
   }
 
-  /// The report is over, and everything is on the disk.
+  /// Ends the report and waits until all files are on the disk or cannot be saved.
   Status finish() {
     POPRUN_TRY(results_.finish());
     while (results_.reported() && !results_.complete() && !results_.save_failure()) {
@@ -327,7 +327,7 @@ TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
   EXPECT_EQ(refused.error().message, "a dump of step 2 arrived, which report.dump-tensors did not request");
 }
 
-/// A check of two runs in a folder that holds the results of an earlier job and check.
+/// A check of two runs writes to a folder that contains the results of an earlier job and check.
 TEST(CheckResults, ReplaceThoseOfAnEarlierCheckOnlyWhenAllRunsAreIn) {
   const testing::TemporaryFolder folder;
   const auto path = [&](const char* name) { return std::filesystem::path(folder.path()) / name; };

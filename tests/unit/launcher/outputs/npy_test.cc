@@ -25,7 +25,7 @@ class Npy : public ::testing::Test {
 
 const std::vector<std::int64_t> kShape = {3, 2};
 
-// The format's own description: magic, version 1.0, little-endian length, a padded dictionary.
+// The header follows the format's specification: magic, version 1.0, little-endian length, padded dictionary.
 TEST_F(Npy, IsWholeWhateverTheOrderOfItsPieces) {
   {
     auto file = NpyFile::create(path(), "f32", kShape);

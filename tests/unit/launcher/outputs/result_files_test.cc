@@ -205,7 +205,7 @@ TEST_F(ResultFiles, ThatWereGivenUpAreNotThere) {
   EXPECT_FALSE(fs::exists(path("x.part")));
 }
 
-/// A limit on the size of files stands for a disk that fills in the middle of a line.
+/// A limit on the size of files, which stands in for a disk that becomes full in the middle of a line.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -21,7 +21,7 @@ std::string file_of(std::span<const Tensor> tensors) {
   return bytes;
 }
 
-/// A file with this header and data.
+/// Returns a file with this header and data.
 std::string file_with(std::string header, std::string_view data) {
   std::string bytes(8, '\0');
   bytes[0] = static_cast<char>(header.size() % 256);

@@ -92,12 +92,12 @@ TEST(Subnet, NeedsAnAddressOfThisMachine) {
 
 TEST(OwnAddress, IsNeverLoopbackWhileAHostIsElsewhere) {
   const std::vector<Host> hosts = {{"a"}, {"b"}};
-  // As Debian's /etc/hosts has it for this machine's own name; no packet leaves for either.
+  // Debian's /etc/hosts maps a machine's own name to 127.0.1.1. No packet to either address leaves the machine.
   const std::vector<KnownHost> known = {{true, "127.0.1.1"}, {false, "127.0.0.9"}};
   EXPECT_FALSE(own_address(*place(topology(2, 2), hosts, known)).starts_with("127."));
 }
 
-/// Sets variables for its life, or unsets those whose value is null.
+/// Sets environment variables during its lifetime, and unsets those whose value is null.
 class Variables {
  public:
   explicit Variables(std::map<std::string, const char*> values) {
@@ -119,7 +119,7 @@ class Variables {
   std::map<std::string, std::optional<std::string>> before_;
 };
 
-/// A folder for files, with a program called srun in it.
+/// A folder that contains host files and a program called srun.
 class UnnamedHosts : public ::testing::Test {
  protected:
   UnnamedHosts() : folder_(::testing::TempDir() + "/unnamed-hosts") {

@@ -33,7 +33,7 @@ collectives::JobFolder job_folder() {
   return std::move(*folder);
 }
 
-/// A shell command as mpirun's stand-in, and what it said.
+/// Runs a shell command in place of mpirun and records its output.
 class SupervisorTest : public ::testing::Test {
  protected:
   void start(const std::string& script) {
@@ -115,7 +115,7 @@ TEST_F(SupervisorTest, GivesTheOutputOfAnInquiryUnchanged) {
 
 TEST_F(SupervisorTest, EndsMpirunByTheEndOfItsChildren) {
   start("sleep 0.1; sleep 100 & echo up; wait $!; echo bye; exit 4");
-  asio::post(loop_, [this] { supervisor_.terminate(); });  // Before it has that child.
+  asio::post(loop_, [this] { supervisor_.terminate(); });  // The shell has not started `sleep 100` yet.
   run();
 
   EXPECT_THAT(out_, ElementsAre("up", "bye"));
@@ -132,7 +132,7 @@ TEST_F(SupervisorTest, StartsProgramsThatHearNoRequests) {
   EXPECT_EQ(exit_text(status_), "exited with code 0");
 }
 
-/// Waits until every child of this process has ended, those that earlier tests killed included.
+/// Waits until every child of this process has ended, including those that earlier tests killed.
 void await_all_children() {
   const auto until = std::chrono::steady_clock::now() + kDeadline;
   while (waitpid(-1, nullptr, WNOHANG) >= 0 && std::chrono::steady_clock::now() < until) {
@@ -142,7 +142,7 @@ void await_all_children() {
 
 TEST_F(SupervisorTest, KillsEverythingBelowItself) {
   await_all_children();
-  // A grandchild in a session of its own, whose parent is gone: nothing but adoption finds it.
+  // A grandchild in a separate session, whose parent is gone, can be found only if it is adopted.
   start("setsid sleep 1000 & exit 0");
   run();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -154,7 +154,7 @@ TEST_F(SupervisorTest, KillsEverythingBelowItself) {
   EXPECT_TRUE(collectives::children_of(getpid()).empty());
 }
 
-/// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it should be.
+/// Runs a launcher whose host has room for mpirun but for no further process. Returns 0 if it behaves as it should.
 int launch_without_room_for_a_guard(collectives::JobFolder& folder) {
   constexpr uid_t kNobodyElse = 64987;
   const rlimit two{.rlim_cur = 2, .rlim_max = 2};
@@ -225,7 +225,7 @@ TEST(ProcessHandle, ReachesNobodyOnceItsProcessHasEnded) {
   }
   const auto handle = ProcessHandle::open(child);
   ASSERT_TRUE(handle);
-  signal_child_of(getppid(), child, SIGKILL);  // Not a child of that one.
+  signal_child_of(getppid(), child, SIGKILL);  // Ignored: the child is not a child of getppid().
   handle->signal(0);
   handle->signal(SIGTERM);
   handle->reap();
@@ -241,7 +241,7 @@ TEST(Child, ThatCannotBeStartedSaysWhy) {
   EXPECT_EQ(child.error().message, "/nowhere/program cannot be started: No such file or directory");
 }
 
-/// A program that says by a file that it ran.
+/// A program that creates a file to show that it ran.
 class ChildWithSomethingBefore : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(trace_); }
@@ -252,7 +252,7 @@ class ChildWithSomethingBefore : public ::testing::Test {
             .environment = {},
             .before = std::move(before)};
   }
-  /// Whether it ran within `wait`.
+  /// Returns whether the program ran within `wait`.
   [[nodiscard]] bool ran(std::chrono::milliseconds wait) const {
     for (const auto until = std::chrono::steady_clock::now() + wait; std::chrono::steady_clock::now() < until;
          std::this_thread::sleep_for(std::chrono::milliseconds(5))) {

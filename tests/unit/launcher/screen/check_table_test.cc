@@ -60,7 +60,7 @@ TEST(CheckTable, LeavesOutWhatARefusedVariantHasNot) {
   EXPECT_THAT(check_row(refused), EndsWith("-          -  does not apply: no"));
 }
 
-/// A report of these runs, and of `missing` more that were planned.
+/// Returns a report of these runs whose plan contains `missing` further runs.
 proto::CheckReport report_of(const std::vector<proto::CheckedRun>& runs, int missing = 0) {
   proto::CheckReport report;
   report.mutable_plan()->set_steps(3);

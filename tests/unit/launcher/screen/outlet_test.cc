@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A pipe that takes 4 KiB until it is read.
+/// A pipe that holds at most 4 KiB of unread bytes.
 class OutletTest : public ::testing::Test {
  protected:
   OutletTest() {
@@ -24,7 +24,7 @@ class OutletTest : public ::testing::Test {
   }
   ~OutletTest() override { close(ends_[0]); }
 
-  /// Everything until the writer closes.
+  /// Reads until the writer closes the pipe; returns everything.
   [[nodiscard]] std::string read_all() const {
     std::string all;
     std::array<char, 4096> buffer{};

@@ -81,7 +81,7 @@ TEST(LivenessCurve, ShowsTheMostOfManyStepsInAColumn) {
   EXPECT_THAT(curve, HasSubstr("|-----1----\n            |     #\n            |     #\n"));
 }
 
-/// `ipus` IPUs of 4 tiles, the last of which needs `peak` bytes on its fullest tile.
+/// Returns a profile of `ipus` IPUs of 4 tiles; the last IPU needs `peak` bytes on its fullest tile.
 proto::Profile profile(int ipus, std::uint64_t peak) {
   constexpr std::uint64_t kTile = 638'976;
   proto::Profile profile;

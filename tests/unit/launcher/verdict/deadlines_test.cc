@@ -21,7 +21,7 @@ Deadlines deadlines(double job_timeout = 0, double drain_timeout = 0) {
                    kLaunch);
 }
 
-/// Nothing but `what` becomes due, exactly at `at`.
+/// Expects that `what` becomes due at `at`, and nothing before it.
 void expect_due(const Deadlines& deadlines, const Facts& facts, Due what, double at) {
   EXPECT_EQ(deadlines.due(facts, at - kEpsilon), Due::kNothing);
   EXPECT_EQ(deadlines.due(facts, at + kEpsilon), what);

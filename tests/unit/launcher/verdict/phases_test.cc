@@ -35,7 +35,7 @@ std::vector<JobEvent> all_events() {
   return events;
 }
 
-/// Returns the reactions in all phases, in their order.
+/// Returns the reactions in all phases, in the order of the phases.
 std::vector<Reaction> reactions(JobEvent event, const ResultFacts& facts) {
   std::vector<Reaction> found;
   for (const Phase phase : all_phases()) {
@@ -109,7 +109,7 @@ TEST(Phases, OnceTheOutcomeIsDecidedNothingElseCanDecideIt) {
   }
 }
 
-// In the order of the phases: running, asking hosts, draining; saving, saving early; ending, closing, waiting for disk.
+// The order of the phases is: running, asking hosts, draining, saving, saving early, ending, closing, waiting for disk.
 
 TEST(Phases, OnlyDeadlinesCountWhileProcessesEnd) {
   EXPECT_THAT(reactions(JobEvent::kTick, kReported),

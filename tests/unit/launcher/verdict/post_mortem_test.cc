@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-constexpr double kQuiet = 15;  ///< Joined at second 10, nobody is that quiet at 21.
+constexpr double kQuiet = 15;  ///< Longer than from second 10, when all join, to second 21.
 
 class PostMortem : public JoinedJob {
  protected:
@@ -44,7 +44,7 @@ TEST_F(PostMortem, KnowsTheHostsThatARestartDoesWithout) {
   EXPECT_THAT(lost_hosts(state, 21, kQuiet), IsEmpty());  // A single process of node1 is silent.
   beat(state, 0, 3, "", 30);
   EXPECT_THAT(lost_hosts(state, 31, kQuiet), ElementsAre("node1"));
-  EXPECT_THAT(lost_hosts(state, 60, kQuiet), IsEmpty());  // All are: it is this machine's doing.
+  EXPECT_THAT(lost_hosts(state, 60, kQuiet), IsEmpty());  // All hosts are silent: this machine is at fault.
 
   JobState starting(*place(
                         [] {
@@ -56,7 +56,7 @@ TEST_F(PostMortem, KnowsTheHostsThatARestartDoesWithout) {
                         }(),
                         std::vector<Host>{{"node0"}, {"node1"}}),
                     0);
-  EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // Nobody was there yet.
+  EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // No instance has joined yet.
   JobState unanswered = starting;
   unanswered.hosts_do_not_answer({"node1"});
   EXPECT_THAT(lost_hosts(unanswered, 60, kQuiet), ElementsAre("node1"));
@@ -79,7 +79,7 @@ TEST_F(PostMortem, NamesTheKilledReplicaAndWhatTheOthersDid) {
   }
   beat(state, 2, 122, "conv1", 20);
   state.leave(2, false);
-  state.leave(0, false);  // A consequence: mpirun ends the rest.
+  state.leave(0, false);  // A consequence: mpirun ends the other instances.
   state.mpirun_found({.rank_end = RankEnd{2, 9, 0}});
 
   const auto verdict = name_cause(state, 21, kQuiet);
@@ -137,7 +137,7 @@ TEST_F(PostMortem, AMissedPeerIsAConsequenceWhereAnInstanceWasLost) {
   EXPECT_THAT(name_cause(state, 21, kQuiet)->first_line, HasSubstr("replica 1 (instance 1"));
 }
 
-// A host's program is missing: mpirun ends the others first, and their heartbeats break off.
+// A host has no replica program. mpirun ends the other replicas first, which breaks their heartbeat connections.
 TEST_F(PostMortem, WhatMpirunCannotStartIsTheCauseOfBrokenHeartbeats) {
   JobState state = joined();
   state.leave(0, false);
@@ -167,7 +167,7 @@ TEST_F(PostMortem, NamesTheHostThatMpirunLost) {
                                          HasSubstr("meanwhile replicas 0, 1 were at step 9")));
 }
 
-// Replicas that wait in the same exchange miss one another: what is between them does not carry.
+// Replicas that wait for each other in the same exchange are not to blame: the network between them fails.
 TEST_F(PostMortem, BlamesNobodyWhoWaitsInTheSameExchange) {
   JobState state = joined();
   for (const std::uint32_t replica : {0U, 1U, 2U, 3U}) {
@@ -190,7 +190,7 @@ TEST_F(PostMortem, BlamesNobodyWhoWaitsInTheSameExchange) {
             "(replicas 0, 1) is making no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
             "s; yet all of these replicas are waiting in it");
 
-  // One that is not there is another matter.
+  // A replica that has not reached the exchange is to blame.
   JobState other = joined();
   beat(other, 0, 9, "all-reduce of 8 tensors", 22);
   beat(other, 1, 9, "conv2", 22);
@@ -210,7 +210,7 @@ TEST_F(PostMortem, KnowsExactlyWhereAReplicaWasThatSaidSo) {
             "replica 1 (instance 1, host node0, pid 101) at step 9 (barrier): call 17 differs");
 }
 
-/// A heartbeat with counters of one connection.
+/// Sends a heartbeat with the counters of one connection.
 void beat_link(JobState& state, std::uint32_t instance, const std::string& local, const std::string& peer,
                std::uint64_t segments, std::uint64_t retransmits, double now) {
   proto::Beat beat;
@@ -298,7 +298,7 @@ TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
   EXPECT_FALSE(waits.excuse(state));
   EXPECT_EQ(waits.news(state), "note: the data server node0:4000 answers again; it kept replicas waiting for 70 s");
   EXPECT_EQ(waits.news(state), std::nullopt);
-  wait(700, 800);  // It should have given up long ago.
+  wait(700, 800);  // The replica should have given up after 600 s.
   EXPECT_FALSE(waits.excuse(state));
 }
 
@@ -382,7 +382,7 @@ TEST_F(PostMortem, NamesAllThatFellSilentTogether) {
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
 
-// mpirun ends the replicas that it still reaches once it has lost a host.
+// After mpirun has lost a host, it ends the replicas that it still reaches.
 TEST_F(PostMortem, ASilentHostIsTheCauseOfBrokenHeartbeatsElsewhere) {
   JobState state = joined();
   for (const std::uint32_t replica : {0U, 1U, 2U, 3U}) {
@@ -428,7 +428,7 @@ TEST_F(PostMortem, BlamesTheMissingAndNotWhoWaited) {
                                          "    call 21: all-reduce, not done"));
 }
 
-// mpirun sends SIGCONT before it ends a process, and a stopped one goes on for a moment.
+// mpirun sends SIGCONT before it ends a process, so a stopped process continues for a moment.
 TEST_F(PostMortem, SaysWhatTheMissingDidBeforeItWasMissed) {
   JobState state = joined(2);
   beat(state, 3, 8, "conv2", 20, 2);
@@ -450,7 +450,7 @@ TEST_F(PostMortem, NamesTheHostOfAllThatAreMissing) {
   proto::Failure waited = failure(1, 75, "barrier 4: replicas 2-3 did not arrive within 2 s");
   waited.add_missing(2);
   waited.add_missing(3);
-  waited.add_missing(77);  // Nobody.
+  waited.add_missing(77);  // No such replica.
   state.failure(waited, 20);
   state.leave(1, false);
 

@@ -5,10 +5,10 @@
 namespace poprun::launcher {
 namespace {
 
-/// A job whose replicas need these seconds a step.
+/// A job whose replicas need given numbers of seconds per step.
 class StragglersTest : public ::testing::Test {
  protected:
-  /// `steps` further steps; returns who was found on the way.
+  /// Reports `steps` further steps; returns the last straggler that was found during them.
   std::optional<Straggler> run(const std::vector<double>& seconds, std::uint64_t steps) {
     std::optional<Straggler> found;
     for (std::uint64_t step = 0; step < steps; ++step) {

@@ -34,7 +34,7 @@ using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// What came, for threads other than the loop's to wait for.
+/// Records the coordinator's events, for which threads other than the loop's can wait.
 class Events final : public CoordinatorEvents {
  public:
   Status on_join(const proto::JoinRequest& request) override {
@@ -66,7 +66,7 @@ class Events final : public CoordinatorEvents {
     note("failed " + failure.message());
   }
 
-  /// True as soon as `event` came; false after 10 s.
+  /// Returns true as soon as `event` has arrived, or false after 10 s.
   bool saw(const std::string& event) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, seconds(10), [&] { return std::ranges::find(seen_, event) != seen_.end(); });
@@ -95,7 +95,7 @@ class Events final : public CoordinatorEvents {
   std::vector<proto::Failure> failures_;
 };
 
-/// A coordinator whose loop runs in a thread, as a launcher without a job.
+/// A coordinator without a job, whose loop runs in a separate thread.
 class CoordinatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -183,7 +183,7 @@ TEST_F(CoordinatorTest, CarriesProgressUp) {
   EXPECT_TRUE(events_.saw("beat conv1"));
 }
 
-/// The part of `replica`, one byte.
+/// Returns the part of `replica`, which is one byte.
 proto::StatePart part_of(std::uint32_t replica, std::uint64_t step, std::uint32_t parts = 2) {
   proto::StatePart part;
   part.set_replica(replica);
@@ -206,7 +206,7 @@ TEST_F(CoordinatorTest, StoresOneCheckpointAfterTheOtherOrLeavesOneOut) {
   LauncherCheckpoints second(client, 1, std::chrono::milliseconds(50));
   ASSERT_TRUE(first.begin(part_of(0, 1), false));
   first.send();
-  EXPECT_FALSE(first.begin(part_of(0, 2), false));  // Where is the other part?
+  EXPECT_FALSE(first.begin(part_of(0, 2), false));  // The other part of step 1 has not arrived.
   ASSERT_TRUE(second.begin(part_of(1, 1), false));
   second.send();
   EXPECT_TRUE(first.begin(part_of(0, 3), true));
@@ -222,7 +222,7 @@ TEST_F(CoordinatorTest, BreaksAPartOffAtTheEndWhoseOtherPartDoesNotCome) {
   ASSERT_TRUE(first.begin(part_of(0, 7), false));
   first.send();
   EXPECT_EQ(first.last_step(), 7U);
-  first.settle(std::array<std::uint64_t, 4>{7, 5, 0, 0}, std::chrono::minutes(10));  // Returns.
+  first.settle(std::array<std::uint64_t, 4>{7, 5, 0, 0}, std::chrono::minutes(10));  // Must return immediately.
   EXPECT_FALSE(checkpoints_.has_stored());
 }
 
@@ -230,13 +230,13 @@ TEST_F(CoordinatorTest, AwaitsThePartsOfTheReplicasThatHaveOneAtTheEnd) {
   open();
   CoordinatorClient client(environment(), [] {});
   for (const std::uint32_t parts : {1U, 2U}) {
-    std::vector<std::uint64_t> last_steps(4);  // Others have none to store.
+    std::vector<std::uint64_t> last_steps(4);  // The other replicas have no part to store.
     std::vector<std::unique_ptr<LauncherCheckpoints>> replicas;
     for (std::uint32_t replica = 0; replica < parts; ++replica) {
       auto& mine =
           replicas.emplace_back(std::make_unique<LauncherCheckpoints>(client, 0, std::chrono::milliseconds(0)));
       proto::StatePart part = part_of(replica, parts, parts);
-      part.mutable_host()->set_metric_rows(parts);  // The launcher waits for the last of them.
+      part.mutable_host()->set_metric_rows(parts);  // The launcher waits for the last of these rows.
       ASSERT_TRUE(mine->begin(std::move(part), true));
       mine->send();
       last_steps[replica] = mine->last_step();
@@ -410,7 +410,7 @@ TEST_F(CoordinatorTest, LetsAFailedInstanceGoOnceTheJobIsDecided) {
 
   on_loop([this] { coordinator_->close(); });
   failing.get();
-  client.fail(ReplicaId{3}, full, {});  // At once.
+  client.fail(ReplicaId{3}, full, {});  // Returns immediately: the coordinator is closed.
 
   const std::vector<proto::Failure> failures = events_.failures();
   ASSERT_EQ(failures.size(), 2U);
@@ -571,7 +571,7 @@ TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
 
 TEST_F(CoordinatorTest, HearsNothingThatIsOutOfBounds) {
   open();
-  CoordinatorClient client(environment(4096), [] {});  // The job has 4,096.
+  CoordinatorClient client(environment(4096), [] {});  // The job has 4,096 instances, 0 to 4095.
   EXPECT_THAT(client.join(10).error().message, HasSubstr("instance 4096 does not exist"));
   client.fail(ReplicaId{4096}, {ErrorCode::kBug, "not heard"}, {});
   CoordinatorClient known(environment(), [] {});
@@ -623,7 +623,7 @@ TEST(Bounds, OfATensorAreElementsThatCanBeCounted) {
   item.mutable_output()->add_shape(std::int64_t{1} << 56);
   item.mutable_output()->add_shape(0);
   EXPECT_TRUE(check_bounds(item));
-  item.mutable_output()->add_shape(256);  // 2^64 bytes and more are as few as 0 to a counter.
+  item.mutable_output()->add_shape(256);  // 2^64 bytes overflow a 64-bit counter to 0.
   EXPECT_THAT(check_bounds(item).error().message, HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
 }
 
@@ -683,7 +683,7 @@ TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
   EXPECT_EQ(read_instance_environment().error().code, ErrorCode::kUsage);
 }
 
-/// The launcher takes no beat with a time below 0.
+/// The launcher refuses heartbeats with a negative time.
 TEST(ProgressBoard, TellsNoTimeBelowZeroHoweverOftenAReplicaWrites) {
   ProgressBoard board(0, 1);
   std::atomic<bool> ends = false;

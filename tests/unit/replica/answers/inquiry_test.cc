@@ -58,7 +58,7 @@ std::map<std::string, std::pair<std::string, std::string>> listed() {
 
 // Parameters: the models' papers and reference implementations (torchvision, Hugging Face). Multiply-accumulates:
 // published counts of the residual networks (torchvision's weights page rounds them to 4.09, 7.80, 4.23 and 16.41);
-// small networks and transformers by hand, with S tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, and
+// small networks and transformers by hand, with S tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, or
 // M (H^2 + H V) + H^2 + 2 H for BERT's heads.
 TEST(ListModels, GivesPublishedCounts) {
   const auto rows = listed();
@@ -104,7 +104,7 @@ TEST(Inquiry, SaysWhichMessageItNeeds) {
   EXPECT_THAT(ask("--check-model", "x").status.error().message, HasSubstr("serialised ModelQuestion"));
 }
 
-/// A job as the launcher sends it.
+/// Returns a job as the launcher sends it.
 std::string serialised(const std::string& model, std::uint32_t micro_batch) {
   proto::CompileQuestion job;
   *job.mutable_config() = testing::config(4, micro_batch);
@@ -246,7 +246,7 @@ TEST(Compile, TellsOfInferenceWithoutTraining) {
   EXPECT_THAT(whole.text, HasSubstr("batches        16 of 64 samples\n")) << "all 1,000 items";
 }
 
-/// The answer for inference on data without "labels" and with one tensor of `dimensions` per sample.
+/// Returns the answer for inference on data without "labels" and with one tensor of `dimensions` per sample.
 Printed without_labels(const std::string& model, const std::string& tensor, const std::string& element,
                        const std::vector<std::uint32_t>& dimensions, bool inference = true) {
   proto::CompileQuestion job;
@@ -281,7 +281,7 @@ TEST(Compile, NeedsLabelsForTrainingOnly) {
   }
 }
 
-/// The answer for small-cnn with its own weights, after `change`.
+/// Returns the answer for small-cnn with initial weights from a file that `change` has altered.
 Printed with_weights(const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>& change) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("small-cnn", 16));
@@ -306,7 +306,7 @@ Printed with_weights(const std::function<void(google::protobuf::RepeatedPtrField
 }
 
 TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
-  // In name order: the model's first tensor is conv1.bias, its last fc2.weight.
+  // The weights are in the order of their names, from conv1.bias to fc2.weight.
   const auto refusal = [](const auto& change) {
     const Printed answer = with_weights(change);
     return answer.status ? "none" : answer.status.error().message;

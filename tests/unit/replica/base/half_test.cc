@@ -24,7 +24,7 @@ bool is_nan(std::uint16_t half) {
   return (half & 0x7fffU) > 0x7c00U;
 }
 
-/// The value by definition: (-1)^s 2^(e - 15) (1 + f / 1024), 2^-14 f / 1024 for e = 0.
+/// Returns the value by definition: (-1)^s 2^(e - 15) (1 + f / 1024), or (-1)^s 2^-14 f / 1024 for e = 0.
 double value_of(std::uint16_t half) {
   const int exponent = (half >> 10U) & 31;
   const int fraction = half & 1023;
@@ -35,7 +35,7 @@ double value_of(std::uint16_t half) {
   return exponent == 0 ? sign * std::ldexp(fraction, -24) : sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
-/// The finite non-negative half nearest to a value in [0, 65520), by search.
+/// Searches for the finite non-negative half nearest to a value in [0, 65520).
 std::uint16_t nearest_half(double value) {
   std::uint16_t low = 0;
   std::uint16_t high = 0x7c00;
@@ -87,8 +87,8 @@ TEST(Half, ConversionThereAndBackChangesNothing) {
 
 TEST(Half, RoundsToNearestTiesToEven) {
   EXPECT_EQ(half_of(1.0F), 0x3c00U);
-  EXPECT_EQ(half_of(1.0F + 0x1p-11F), 0x3c00U);             // Halfway between 1 and the next half: to even.
-  EXPECT_EQ(half_of(1.0F + 0x1p-11F + 0x1p-23F), 0x3c01U);  // A little more: up.
+  EXPECT_EQ(half_of(1.0F + 0x1p-11F), 0x3c00U);             // Halfway between 1 and the next half: rounded to even.
+  EXPECT_EQ(half_of(1.0F + 0x1p-11F + 0x1p-23F), 0x3c01U);  // A little more: rounded up.
   EXPECT_EQ(half_of(1.0F + 0x1.8p-10F), 0x3c02U);
   EXPECT_EQ(half_of(65504.0F), 0x7bffU);
   EXPECT_EQ(half_of(0x1.ffdffep+15F), 0x7bffU);  // The float below 65520.
@@ -110,7 +110,7 @@ TEST(Half, RoundsAnyFloatToItsNearest) {
   }
 }
 
-// One element at a time uses no vectors, like processors without the instructions.
+// Single elements are converted without vector instructions, as on processors that do not have them.
 TEST(Half, VectorsAndSingleElementsGiveTheSameBits) {
   const std::vector<std::uint16_t> halves = all_halves();
   std::vector<float> floats(halves.size());
@@ -120,7 +120,7 @@ TEST(Half, VectorsAndSingleElementsGiveTheSameBits) {
     to_floats(&halves[i], &one, 1);
     ASSERT_EQ(std::bit_cast<std::uint32_t>(one), std::bit_cast<std::uint32_t>(floats[i])) << i;
   }
-  // Every exponent and sign, with fractions around the points where rounding changes, and NaNs.
+  // The values have every exponent and sign, with fractions around the points where rounding changes, and NaNs.
   std::vector<float> values;
   for (std::uint32_t top = 0; top < 1U << 16U; ++top) {
     for (const std::uint32_t low : {0x0000U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0xffffU}) {

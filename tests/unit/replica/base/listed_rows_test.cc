@@ -10,7 +10,7 @@
 namespace poprun::listed_rows_test {
 namespace {
 
-/// "0 1 ..36 38! ..24 63", where the mark says that 38 stands out.
+/// Returns a text such as "0 1 ..36 38! ..24 63", in which the ! marks row 38 as standing out.
 std::string text_of(const std::vector<ListedRow>& listed) {
   std::string text;
   for (const ListedRow& row : listed) {

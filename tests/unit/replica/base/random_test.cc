@@ -8,7 +8,7 @@
 namespace poprun {
 namespace {
 
-// Known answers of the authors' Random123 distribution, kat_vectors, philox4x32 10.
+// The known answers are from the file kat_vectors of the authors' Random123 distribution, rows philox4x32 10.
 TEST(Philox, AgreesWithTheAuthorsKnownAnswers) {
   using Words = std::array<std::uint32_t, 4>;
   EXPECT_EQ(philox(0, 0, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

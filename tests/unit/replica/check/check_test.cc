@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-/// Two micro-batches a step, so that a pipeline has something to fill.
+/// Returns a job with two micro-batches per step, so that a pipeline can overlap them.
 proto::RunConfig job(std::uint32_t replicas) {
   proto::RunConfig config = testing::config(replicas, 4);
   config.mutable_training()->set_gradient_accumulation(2);
@@ -35,10 +35,10 @@ using Fault = std::function<void(const Variant&, Program&)>;
 struct Checked {
   proto::CheckPlan plan;
   std::vector<proto::CheckedRun> runs;
-  std::vector<Bytes> touched;  ///< What replica 0's machine was asked for.
+  std::vector<Bytes> touched;  ///< Amounts of memory that replica 0 requested from its machine.
 };
 
-/// A check on replicas that are threads, of the job's model or else `forward`.
+/// Runs a check on replicas that are threads, with `forward` instead of the job's model if given.
 Checked check(
     const proto::RunConfig& config, std::vector<Variant> variants, const Fault& fault = [](const Variant&, Program&) {},
     const testing::Forward& forward = nullptr) {
@@ -123,7 +123,7 @@ TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
   }
 }
 
-/// Makes the first step of a part that executes `operation` execute another one. The part's name begins with `part`.
+/// Replaces `operation` by `other` in the first step that executes it in a part whose name begins with `part`.
 bool replace_operation(Program& program, const std::string& operation, const std::string& other,
                        const std::string& part = "") {
   for (proto::Function& function : *program.mutable_functions()) {
@@ -153,7 +153,7 @@ TEST(Check, NamesTheFirstValueThatAPlantedFaultChanges) {
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
 }
 
-/// Leaves out the first step that writes `tensor` in a function whose name begins so.
+/// Removes the first step that writes `tensor` in a function whose name begins with `function`.
 bool remove_writer(Program& program, const std::string& function, const std::string& tensor) {
   for (proto::Function& f : *program.mutable_functions()) {
     for (int s = 0; f.name().starts_with(function) && s < f.steps_size(); ++s) {
@@ -186,7 +186,7 @@ TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
   EXPECT_THAT(checked.runs[1].detail(), HasSubstr("differs is 'fc2' of linear in micro-batch 1"));
 }
 
-/// Looks up the logits of each label in two tables, for 10 and for 8 labels.
+/// Looks up the logits of each label in two tables, one for 10 labels and one for 8.
 ModelOutputs two_tables(Builder& builder, const std::vector<TensorId>& tensors, bool /*training*/) {
   const ModelInputs inputs{.names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
   builder.layer("tables");
@@ -215,8 +215,8 @@ bool look_up_in_small_table(Program& program) {
   return false;
 }
 
-/// In the only step, the labels of replica 0 are 4 5 8 6 and those of replica 1 are 0 1 0 5. The other replica is not
-/// left waiting in an exchange.
+/// In the only step, the labels of replica 0 are 4 5 8 6 and those of replica 1 are 0 1 0 5. Replica 1 must not be left
+/// waiting in an exchange.
 TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
   proto::RunConfig config = job(2);
   config.mutable_training()->set_gradient_accumulation(1);
@@ -241,7 +241,7 @@ TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
 }
 
-/// Bytes of the images on the IPU that has most.
+/// Returns the peak of the images' bytes on the IPU that needs most.
 std::int64_t images_of(const Variant& variant, const proto::RunConfig& config) {
   const auto program = plan_program(*compile_options(config_of(variant, config), testing::dataset()));
   EXPECT_TRUE(program);

@@ -48,7 +48,7 @@ void make_gpt2(TestedJob& job) {
   job.dataset.set_classes(32);
 }
 
-/// Two stages with state off-chip or sharded.
+/// Sets up a job with two stages whose state is off-chip or sharded.
 void use_every_technique(TestedJob& job) {
   make_gpt2(job);
   job.config.mutable_training()->set_gradient_accumulation(4);
@@ -121,7 +121,7 @@ ReadModel reader(const TestedJob& job) {
   };
 }
 
-/// The jobs after each pass.
+/// Returns the job after each pass, by the name of the pass.
 std::vector<std::pair<std::string, Job>> jobs_after_passes(const TestedJob& job) {
   const auto onnx = onnx_model_of(job.config.model(), job.model_file);
   EXPECT_TRUE(onnx) << onnx.error().message;
@@ -183,7 +183,7 @@ TEST(PassStatesOfTheseTests, ComeFromAllPasses) {
   }
 }
 
-/// A pass's output on a job written by hand: the functions that it leaves, or why it cannot run.
+/// Runs a pass on a handwritten job; returns the functions of the resulting job, or why the pass cannot run.
 std::string after(std::string_view pass, const std::string& states, const Change& change = {}) {
   TestedJob job;
   if (change) {
@@ -194,7 +194,7 @@ std::string after(std::string_view pass, const std::string& states, const Change
   return status ? text.substr(text.find("function ")) : status.error().message;
 }
 
-/// Training of w, where the loss is the sum of w * x.
+/// A job that trains w; the loss is the sum of w * x.
 const std::string kForward = R"(# job
 training begin="train:0" micro_batch="train:1" update="train:2" rate="r" step="s" loss="loss" metrics="m"
 graph
@@ -278,7 +278,7 @@ second, m = all_reduce(second, m) reduction="mean"
 )");
 }
 
-/// Inference with a weight, where y is an operator's result.
+/// Returns an inference job with a weight; `y` is the operation that computes y.
 std::string inference(const std::string& y) {
   return fmt::format(R"(evaluation place="evaluate:0"
 graph
@@ -349,7 +349,7 @@ TEST(PassAlone, UsesTheLastJobBeforeThePassOfTheFirstCompilation) {
             after("differentiation", kForward));
 }
 
-/// The message if a part of kForward is replaced.
+/// Returns the error message after a part of kForward is replaced.
 std::string error_with(const std::string& part, const std::string& replacement) {
   std::string text = kForward;
   text.replace(text.find(part), part.size(), replacement);

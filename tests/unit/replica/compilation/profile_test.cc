@@ -1,4 +1,4 @@
-/// What the profile says of a step's device time: stages, and the host's part.
+/// A step's device time in the profile: the time of each stage, and the host overhead.
 
 #include "replica/compilation/profile.h"
 
@@ -27,7 +27,7 @@ proto::RunConfig one_replica() {
 }
 
 TEST(DeviceTime, ListsStagesWithTheirIpuLayersAndCycles) {
-  // The last stage lies on the IPU of the first.
+  // The last stage is on the same IPU as the first.
   Program program = pipeline_program(make_timetable(Schedule::kGrouped, {0, 1, 0}, 4, true),
                                      {{.forward = 3, .backward = 7},
                                       {.forward = 20, .backward = 40, .recomputation = 20},
@@ -53,7 +53,7 @@ TEST(DeviceTime, ListsStagesWithTheirIpuLayersAndCycles) {
   EXPECT_THAT(time.stages(1).layers(), ElementsAre("h.0", "h.1"));
 }
 
-/// Streams 10 B in and 1 B out in each of 4 rounds, and 100 B in before them.
+/// Returns a Program that streams 100 B in, and then 10 B in and 1 B out in each of 4 rounds.
 Program streaming_program(const std::string& name) {
   Program program = program_of_ipus(1);
   for (const std::uint64_t bytes : {10U, 1U, 100U}) {

@@ -1,4 +1,4 @@
-/// Files of weights as Hugging Face writes them: which tensor is which weight.
+/// The mapping from the tensors in files of weights from Hugging Face to the weights of a model.
 
 #include "replica/compilation/weight_names.h"
 
@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
-/// Tensors that differ from one another.
+/// Returns a file in which no two tensors have the same values.
 FileTensors file_of(const std::vector<WantedWeight>& tensors) {
   FileTensors file;
   std::uint64_t digest = 0;
@@ -43,7 +43,7 @@ std::string refusal(const std::vector<WantedWeight>& wanted, const FileTensors& 
 
 const MatchOptions kPartial = {.may_lack = true, .otherwise = "initialisation"};
 
-/// Two layers' worth of names as the built-in gpt2 has them.
+/// Some weights of a small gpt2, with the names in the built-in model.
 const std::vector<WantedWeight> kGpt2 = {{"transformer.wte.weight", {50, 8}},
                                          {"transformer.wpe.weight", {16, 8}},
                                          {"transformer.h.0.ln_1.weight", {8}},

@@ -1,4 +1,4 @@
-/// Passes without which a job has the same results are left out where their proof fails.
+/// Passes that do not affect a job's results are left out if their proof fails.
 
 #include <string>
 #include <string_view>
@@ -20,8 +20,8 @@ using testing::config;
 using testing::dataset;
 using ::testing::HasSubstr;
 
-/// A job of two stages as the passes leave it where what the pass `refused` makes is not accepted; everything is where
-/// it is empty.
+/// Returns a job of two stages after all passes, with the result of the pass `refused` rejected. If `refused` is empty,
+/// no result is rejected.
 Result<Job> without(std::string_view refused, bool leaves_out) {
   proto::RunConfig job = config(2, 2);
   job.mutable_model()->set_name("gpt2");

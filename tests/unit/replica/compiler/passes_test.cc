@@ -1,4 +1,4 @@
-/// Each pass as text in, text out, and each verifier on graphs that a broken pass could leave.
+/// Tests each pass from text to text, and each verifier on graphs that a broken pass could produce.
 
 #include "replica/compiler/passes.h"
 
@@ -21,8 +21,8 @@ const Pass& pass_of(std::string_view name) {
   return *std::ranges::find(all_passes(), name, &Pass::name);
 }
 
-/// A partly built job, read from its graph's text: "train" has the regions begin, micro-batch and update, and
-/// NAME.gradient or NAME.accumulator is the gradient of parameter NAME, with .1 that of another use.
+/// Reads a partly built job from its graph's text: "train" has the regions begin, micro-batch and update, and
+/// NAME.gradient or NAME.accumulator is the gradient of parameter NAME; the suffix .1 marks that of a second use.
 Job job_of(std::string_view text) {
   auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
@@ -55,7 +55,7 @@ Job job_of(std::string_view text) {
   return job;
 }
 
-/// A pass's result: the graph's text after the tensors that existed before, or why it is refused.
+/// Runs a pass; returns the new tensors and the functions of its result as text, or why it is refused.
 std::string after(std::string_view name, std::string_view text, const CompileOptions& options) {
   const Job before = job_of(text);
   Job job = before;
@@ -79,7 +79,7 @@ std::string after(std::string_view name, std::string_view text, const CompileOpt
   return lines + graph.substr(graph.find("function train"));
 }
 
-/// The verdict of a pass's verifier after `damage` to the pass's result.
+/// Returns the verdict of a pass's verifier after `damage` to the pass's result.
 std::string verdict_on(std::string_view name, std::string_view text, const CompileOptions& options,
                        const std::function<void(Job&)>& damage) {
   const Job before = job_of(text);
@@ -95,13 +95,13 @@ std::vector<Operation>& operations(Job& job, Place place) {
   return job.graph.at(place).operations;
 }
 
-/// Removes an operation, by kind.
+/// Removes the only operation of a kind.
 void remove(Job& job, Place place, std::string_view kind) {
   EXPECT_EQ(std::erase_if(operations(job, place), [&](const Operation& operation) { return operation.kind == kind; }),
             1);
 }
 
-/// The sum of the squares of w * x: the forward pass of a training step, and the step's beginning.
+/// The forward pass of a training step, with the step's beginning. The loss is the sum of w * x.
 constexpr std::string_view kForward = R"(
     tensor w : f32[2] parameter
     tensor x : f32[2] stream
@@ -124,7 +124,7 @@ constexpr std::string_view kForward = R"(
     repeat 1
 )";
 
-/// The same with a gradient and running statistics that nothing uses yet.
+/// The same step with a gradient and running statistics that no operation uses yet.
 constexpr std::string_view kBackward = R"(
     tensor w : f32[2] parameter
     tensor v : f32[2] parameter
@@ -150,7 +150,7 @@ constexpr std::string_view kBackward = R"(
     repeat 1
 )";
 
-/// The same after the exchange.
+/// The same step after the exchange.
 const std::string kExchangedAndReady =
     std::string{kBackward} +
     "w.gradient, running, train.metrics = all_reduce(w.gradient, running, train.metrics) "
@@ -215,7 +215,7 @@ TEST(Passes, DifferentiationGivesGradientsTheLayerAndStageOfWhatTheyBelongTo) {
   EXPECT_THAT(text, HasSubstr("@dense:0:backward w.gradient = "));
 }
 
-/// The sum of the elements of (w * x) * w, and of those of w * w.
+/// A step whose loss sums the elements of (w * x) * w and of w * w.
 constexpr std::string_view kUsedThrice = R"(
     tensor w : f32[2] parameter
     tensor x : f32[2] stream
@@ -254,14 +254,14 @@ TEST(Passes, DifferentiationKeepsTheUsesOfAParameterApart) {
     EXPECT_EQ(job.graph.tensor(parameter).name, "w");
     names.push_back(job.graph.tensor(gradient).name);
   }
-  // mul(w, w) is one use with two contributions; its sum has the plain name.
+  // mul(w, w) is one use with two contributions; their sum has the plain name.
   EXPECT_EQ(names, (std::vector<std::string>{"w.gradient", "w.gradient.3", "w.gradient.4"}));
   const std::string text = to_text(job.graph);
   EXPECT_THAT(text, HasSubstr("w.gradient = add("));
   EXPECT_THAT(text, HasSubstr("w.gradient.4 = mul("));
 }
 
-/// The total of y's gradient has the plain name, not the tensor of the model that is called so.
+/// The model already has a tensor called w.gradient, so the gradients get other names.
 TEST(Passes, DifferentiationLeavesNamesToTheModel) {
   std::string forward{kUsedThrice};
   for (std::size_t at = 0; (at = forward.find("z", at)) != std::string::npos;) {
@@ -284,7 +284,7 @@ TEST(Passes, DifferentiationLeavesNamesToTheModel) {
   EXPECT_EQ(job.graph.tensor(job.graph.find("w.gradient")).role, Role::kActivation);
 }
 
-/// `add` does not say that it works on shards, as an optimiser's rule by default.
+/// `add` does not declare that it works on shards, like an optimiser's rule by default.
 constexpr std::string_view kStates = R"(
     tensor w : f32[6] parameter
     tensor g : f32[6] activation
@@ -415,7 +415,7 @@ TEST(Passes, ExchangeMustAddTheUsesInOrder) {
               HasSubstr("'w.gradient' is not the sum of the gradients of its parameter's uses"));
 }
 
-/// What the passes "accumulation" and "exchange" make of `kTied`, and the verdict on it after `damage`.
+/// Runs the passes "accumulation" and "exchange" on `kTied`; returns the text and the verdict on it after `damage`.
 std::pair<std::string, Status> accumulated(const CompileOptions& options,
                                            const std::function<void(Job&)>& damage = {}) {
   Job job = job_of(kTied);
@@ -645,7 +645,7 @@ CompileOptions folding() {
   });
 }
 
-/// kNorms, or a graph like it, on its way through inference.
+/// Returns an inference job whose graph is kNorms or a similar text.
 Job inference_of(std::string_view text) {
   Job job = job_of(text);
   job.evaluation = Place{1, 0};
@@ -817,7 +817,7 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
               HasSubstr("a step no longer reduces the same tensors"));
 }
 
-/// The verdict of `verify_operations` on a graph with one operation.
+/// Returns the verdict of `verify_operations` on a graph with one operation.
 std::string verdict_on(std::string_view tensors, std::string_view operation) {
   const auto graph = parse_graph(std::string{tensors} +
                                  "\nfunction f\nrepeat 1\nx = stream_in() "

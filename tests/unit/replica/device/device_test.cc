@@ -71,7 +71,7 @@ TEST(Device, NamesTheOthersWhenItDoesNotExist) {
 
 TEST(DeviceTime, OfWorkIsTheSlowerOfArithmeticAndMemory) {
   const Device mk2 = *find_device("mk2");
-  // 1472 tiles x 16 MAC per cycle: 1,000 cycles of arithmetic; 8 B per cycle and tile: 10 of memory.
+  // 1472 tiles with 16 MAC per cycle need 1,000 cycles of arithmetic; at 8 B per cycle and tile, memory needs 10.
   const Work arithmetic{.macs = 1472LL * 16 * 1000,
                         .vector_flops = 0,
                         .memory_traffic = Bytes{1472LL * 8 * 10},
@@ -93,7 +93,7 @@ TEST(DeviceTime, OfAnAllReduceIsTheRingFormula) {
   const Device mk2 = *find_device("mk2");
   EXPECT_EQ(time_of_all_reduce(mk2, Bytes{1 << 20}, 1, 1).total(), Cycles{0});
 
-  // 16 replicas: 30 steps of 64 KiB at 27.2 GB/s, 3193 cycles each.
+  // 16 replicas take 30 steps of 64 KiB at 27.2 GB/s, each of 3193 cycles.
   const DeviceTime time = time_of_all_reduce(mk2, Bytes{1 << 20}, 16, 1);
 
   EXPECT_EQ(time.link, Cycles{30 * 3193});
@@ -106,7 +106,7 @@ TEST(DeviceTime, OfAnAllReduceBeyondOneLinkDomainUsesTheGateways) {
   const DeviceTime inside = time_of_all_reduce(mk2, Bytes{1 << 20}, 64, 1);
   const DeviceTime across = time_of_all_reduce(mk2, Bytes{1 << 20}, 128, 1);
 
-  // Two domains all-reduce shards of 16 KiB: 2 more steps of 8 KiB at 6.25 GB/s.
+  // Two domains all-reduce shards of 16 KiB, in 2 further steps of 8 KiB at 6.25 GB/s.
   EXPECT_EQ(across.link - inside.link, Cycles{2 * 1737});
   EXPECT_EQ(across.sync - inside.sync, Cycles{2 * 600});
 }
@@ -134,7 +134,7 @@ TEST(LinkRoute, PassesIpusThatExistOverLinksThatExistAndIsAsLongOnTheWayBack) {
         EXPECT_EQ(route.front(), from);
         EXPECT_EQ(route.back(), to);
         EXPECT_EQ(route.size(), link_route(to, from, ipus).size());
-        // The pairs between both ends, and one crossing where the rails differ.
+        // There is one hop from each pair to the next, and one to cross a pair if the rails of both ends differ.
         const auto pairs = static_cast<std::size_t>(std::abs(static_cast<int>(from / 2) - static_cast<int>(to / 2)));
         EXPECT_EQ(route.size(), 1 + pairs + (from % 2 != to % 2 ? 1 : 0));
         for (std::size_t hop = 1; hop < route.size(); ++hop) {
@@ -154,7 +154,7 @@ TEST(DeviceTime, OfACopyIsThatOfTheLinkThatCarriesMost) {
   const auto links = [&](std::uint32_t ipus, const std::vector<LinkTransfer>& transfers) {
     return time_of_copy(mk2, ipus, transfers).link;
   };
-  // 1 MiB at 27.2 GB/s, and at twice that within a pair.
+  // 1 MiB is sent at 27.2 GB/s, or at twice that rate within a pair.
   EXPECT_EQ(links(4, {{0, 2, mebibyte}}), Cycles{51'080});
   EXPECT_EQ(links(4, {{0, 1, mebibyte}}), Cycles{25'540});
   EXPECT_EQ(links(4, {{0, 2, mebibyte}, {1, 3, mebibyte}}), Cycles{51'080});
@@ -163,7 +163,7 @@ TEST(DeviceTime, OfACopyIsThatOfTheLinkThatCarriesMost) {
 }
 
 TEST(DeviceTime, OfAHostCopyFollowsTheHostLink) {
-  // 3.125 MB at 3.125 GB/s is a millisecond: 1,325,000 cycles.
+  // 3.125 MB at 3.125 GB/s take a millisecond, which is 1,325,000 cycles.
   EXPECT_EQ(time_of_host_copy(*find_device("mk2"), Bytes{3'125'000}).host, Cycles{1'325'000});
 }
 

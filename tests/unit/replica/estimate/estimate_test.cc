@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Le;
 
-/// Data like that a model was published with.
+/// Returns the description of data like those that a model was published with.
 proto::Dataset dataset_for(const Model& model) {
   proto::Dataset data = testing::dataset();
   data.clear_tensors();
@@ -67,7 +67,7 @@ const Block& block(const Estimate& estimate, const std::string& name) {
   return found == estimate.blocks.end() ? estimate.blocks.front() : *found;
 }
 
-// Table 3.1, with the first and last layers of ResNet-50 and those of BERT-Large, by hand.
+// The formulas of table 3.1, applied by hand to the first and last layers of ResNet-50 and to layers of BERT-Large.
 TEST(Guide, CountsParametersByItsTable) {
   EXPECT_EQ(guide::convolution(3, 3, 3, 64), 1'792) << "(3 * 3 * 3 + 1) * 64";
   EXPECT_EQ(guide::convolution(7, 7, 3, 64), 9'472);
@@ -81,8 +81,8 @@ TEST(Guide, CountsParametersByItsTable) {
   EXPECT_EQ(guide::embeddings(30'522, 1'024), 31'254'528);
 }
 
-// Sections 3.4.4 and 3.4.5 on small numbers: 5 * 3 gradients; 10 + 2 + 4 + 24 backpropagation variables; in training
-// (10 + 2 + 15 + 24 + 40) * 2 bytes, 24 of the 91 numbers a second time.
+// Sections 3.4.4 and 3.4.5 on small numbers give 5 * 3 gradients, 10 + 2 + 4 + 24 backpropagation variables, and
+// (10 + 2 + 15 + 24 + 40) * 2 bytes in training, in which the 24 optimiser states count twice.
 TEST(Guide, TotalsAreThoseThatArePrinted) {
   const guide::Counts counts{.weights = 10,
                              .biases = 2,
@@ -99,7 +99,7 @@ TEST(Guide, TotalsAreThoseThatArePrinted) {
   EXPECT_EQ(counts.training_total_states_once(), Bytes{134});
 }
 
-// Torchvision's, Google's and OpenAI's counts.
+// The counts were published by torchvision, Google and OpenAI.
 TEST(Estimate, HasPublishedCounts) {
   EXPECT_EQ(estimate_of("resnet50").parameters, 25'557'032);
   EXPECT_EQ(estimate_of("resnet101").parameters, 44'549'160);
@@ -118,8 +118,8 @@ TEST(Estimate, OfResNetHasItsConvolutionsFirst) {
   EXPECT_EQ(e.kinds[0].blocks, 53);
   EXPECT_EQ(e.kinds[0].weights, 23'454'912);
   EXPECT_EQ(e.kinds[0].biases, 0);
-  // The "11.1 M activations" of Radosavovic et al., "On network design spaces", 2019: outputs of convolutions. By hand
-  // 802,816 + (2,007,040 + 2,408,448) + (1,304,576 + 1,806,336) + (652,288 + 1,505,280) + (326,144 + 301,056).
+  // Radosavovic et al., "On network design spaces", 2019, count "11.1 M activations", the outputs of convolutions. By
+  // hand: 802,816 + (2,007,040 + 2,408,448) + (1,304,576 + 1,806,336) + (652,288 + 1,505,280) + (326,144 + 301,056).
   EXPECT_EQ(e.kinds[0].activations, 11'113'984);
   EXPECT_EQ(kind(e, BlockKind::kDense).parameters(), 2'049'000);
   EXPECT_EQ(kind(e, BlockKind::kBatchNorm).parameters(), 53'120);
@@ -130,7 +130,7 @@ TEST(Estimate, OfResNetHasItsConvolutionsFirst) {
   EXPECT_EQ(block(e, "fc").formula, "2,048 x 1,000 + 1,000");
 }
 
-// Table 3.1: scale and location of a batch normalisation count in training only.
+// By table 3.1, the scale and location of a batch normalisation count only in training.
 TEST(Estimate, CountsBatchNormTwiceAsMuchInTraining) {
   const Estimate e = estimate_of("resnet50");
 
@@ -160,7 +160,7 @@ TEST(Estimate, OfBertKnowsTiedWeightsOnce) {
   EXPECT_EQ(e.layers.front().parameters, 31'782'912);
 }
 
-// In every model, each block has what table 3.1 gives, and each parameter belongs to one block.
+// In every model, each block has as many parameters as table 3.1 states, and each parameter belongs to one block.
 TEST(Estimate, AgreesWithTheTableForEveryBlockOfEveryModel) {
   for (const Model& model : all_models()) {
     const Estimate e = estimate_of(model.name);
@@ -206,7 +206,7 @@ TEST(Estimate, CountsTheActivationsOfASample) {
   }
 }
 
-// Adam in half precision: 2 B of weights, 2 of gradients, 8 of state, 4 of master weights.
+// With Adam in half precision, a parameter needs 2 B of weights, 2 of gradients, 8 of state and 4 of master weights.
 TEST(Estimate, HasTheTypesOfTheJob) {
   constexpr std::int64_t kParameters = 421'642;
   proto::RunConfig job = job_of("small-cnn", 4);
@@ -233,8 +233,8 @@ TEST(Estimate, HasTheTypesOfTheJob) {
   EXPECT_EQ(estimate_of(job, testing::dataset()).kept->gradients, Bytes{4 * kParameters});
 }
 
-// The backward pass reads, of a sample: the images as floats (conv1's weight), conv1 (relu1's gradient or its output,
-// pool1), and so on. Bytes that the table's formula gives are more.
+// For each sample, the backward pass reads the images as floats (for conv1's weight), conv1 (for relu1's gradient) or
+// relu1's output (also for pool1), and so on. The table's formula gives more bytes.
 TEST(Estimate, KeepsWhatTheBackwardPassReads) {
   const Estimate e = estimate_of(job_of("small-cnn", 4), testing::dataset());
 
@@ -243,9 +243,9 @@ TEST(Estimate, KeepsWhatTheBackwardPassReads) {
   EXPECT_EQ(e.kept->passing, Bytes{0});
 }
 
-/// The most bytes of tensors that live at one step.
+/// Returns the most bytes of tensors that are live at one step.
 double most_live(const Program& program) {
-  std::map<std::uint32_t, std::int64_t> changes;  // By step.
+  std::map<std::uint32_t, std::int64_t> changes;  // Change of the live bytes at each step.
   for (const proto::Tensor& tensor : program.tensors()) {
     for (const proto::Span& span : tensor.lives()) {
       changes[span.first()] += static_cast<std::int64_t>(tensor.bytes());
@@ -261,7 +261,7 @@ double most_live(const Program& program) {
   return static_cast<double>(most);
 }
 
-// The compiler finds lives in its own way.
+// The compiler computes live ranges independently of the estimate.
 TEST(Estimate, IsWhatTensorsNeedAtTheFullestMoment) {
   for (const char* model : {"small-cnn", "mlp", "resnet18"}) {
     for (const std::uint32_t accumulation : {1U, 4U}) {
@@ -282,7 +282,7 @@ TEST(Estimate, HasFrozenParametersApart) {
   job.mutable_training()->set_frozen("^conv");
   const Estimate e = estimate_of(job, testing::dataset());
 
-  // conv1 (3 * 3 * 1 + 1) * 32, conv2 (3 * 3 * 32 + 1) * 64
+  // conv1 has (3 * 3 * 1 + 1) * 32 of these parameters, and conv2 has (3 * 3 * 32 + 1) * 64.
   EXPECT_EQ(e.parameters, 421'642);
   EXPECT_EQ(e.trained, 421'642 - 320 - 18'496);
   EXPECT_EQ(kind(e, BlockKind::kConvolution).frozen_weights, 288 + 18'432);
@@ -445,7 +445,7 @@ TEST(EstimateQuestion, NamesTheValueThatDoesNotWork) {
   EXPECT_FALSE(ask(proto::EstimateQuestion()).status) << "no job";
 }
 
-/// x [N,3] times w [3,4] plus b [4], relu, times v [4,2]: products whose biases are added apart.
+/// The model is relu(x w + b) v with x [N,3], w [3,4], b [4] and v [4,2]; its bias is added by a separate operation.
 TEST(EstimateQuestion, OfAnOnnxModelFindsBiasesThatAreAddedApart) {
   testing::OnnxBuilder model;
   model.input("x", {-1, 3})

@@ -20,7 +20,7 @@ class HostMemoryTest : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) const { (void)folder_.write(path.substr(1), text); }
 
-  /// 24 GiB are free on the machine.
+  /// Writes the files of a machine with 24 GiB of free memory.
   void machine() const {
     write("/proc/meminfo",
           "MemTotal:       33554432 kB\nMemFree:         1048576 kB\n"
@@ -42,7 +42,7 @@ TEST_F(HostMemoryTest, IsWhatTheMachineHasWithItsSwap) {
   EXPECT_THAT(free_memory(root_)->source, HasSubstr("MemAvailable"));
 }
 
-// The group has no limit; the one above it has 8 GiB, of which 5 are taken, 2 of them by caches.
+// The process's group has no limit. The parent group has 8 GiB, of which 5 GiB are used, including 2 GiB of caches.
 TEST_F(HostMemoryTest, IsWhatTheTightestGroupOfVersion2Leaves) {
   machine();
   write("/proc/self/cgroup", "0::/pod/container\n");
@@ -86,7 +86,7 @@ TEST(HostMemory, ASharedFolderThatIsNotThereIsNotOurs) {
   EXPECT_TRUE(check_shared_folder("/nowhere/at/all", "node1", 64));
 }
 
-// More processes than any file system holds.
+// So many processes need more space than any file system has.
 TEST(HostMemory, RefusesAFolderThatIsTooSmall) {
   const Status refused = check_shared_folder("/", "node1", 1'000'000);
   ASSERT_FALSE(refused);

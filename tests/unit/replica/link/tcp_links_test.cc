@@ -39,7 +39,7 @@ class Socket {
   int file_;
 };
 
-/// 127.0.0.2 and 127.0.0.3 play two machines.
+/// The addresses 127.0.0.2 and 127.0.0.3 stand in for two machines.
 TEST(TcpLinks, CountWhatThisProcessSendsToEachMachine) {
   const Socket listener;
   listener.bind_to("127.0.0.3");

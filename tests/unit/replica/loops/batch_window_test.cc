@@ -1,4 +1,4 @@
-/// Batches that pipeline stages take in pieces, in different cycles.
+/// Batches whose tensors pipeline stages take separately, in different cycles.
 
 #include <cstring>
 #include <limits>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Batches whose tensors are four bytes 10 * sequence and four bytes 10 * sequence + 1.
+/// Batches of two tensors: four bytes of value 10 * sequence, and four bytes of value 10 * sequence + 1.
 class Counting final : public HostStream {
  public:
   Result<HostBatch> next() override {
@@ -25,7 +25,7 @@ class Counting final : public HostStream {
   std::uint64_t given = 0;
 };
 
-/// Batches of one tensor with two rows of four bytes, which count up.
+/// Batches of one tensor with two rows of four equal bytes. The value increases by one from row to row.
 class Rows final : public HostStream {
  public:
   Result<HostBatch> next() override {
@@ -36,7 +36,7 @@ class Rows final : public HostStream {
   std::uint64_t given = 0;
 };
 
-/// A Program in which each stage takes those tensors of each batch of stream "train".
+/// Returns a Program in which each stage takes its given fields of each batch of stream "train".
 Program program_of(const std::vector<std::vector<std::uint32_t>>& fields_of_stages) {
   Program program;
   for (const auto& fields : fields_of_stages) {
@@ -51,7 +51,7 @@ Program program_of(const std::vector<std::vector<std::uint32_t>>& fields_of_stag
   return program;
 }
 
-/// A Program with one step that takes whole batches of `tensors`.
+/// Returns a Program with one step that takes whole batches of `tensors` tensors.
 Program program_of_batches(std::uint32_t tensors) {
   Program program;
   proto::StreamIn& stream = *program.add_functions()->add_steps()->mutable_stream_in();
@@ -64,7 +64,7 @@ Program program_of_batches(std::uint32_t tensors) {
 
 class BatchWindowTest : public ::testing::Test {
  protected:
-  /// What the tensors of a part hold afterwards: each one's first byte.
+  /// Fills the tensors of a part from the window; returns the first byte of each.
   Result<std::vector<int>> take(BatchWindow& window, std::uint64_t micro_batch, std::vector<std::uint32_t> fields,
                                 std::size_t tensors) {
     std::vector<std::array<std::byte, 4>> bytes(tensors);
@@ -167,7 +167,7 @@ std::string bytes_of(const std::vector<T>& elements) {
 
 TEST(LabelCounts, AreOfIntegersFromZeroOnInEachPiece) {
   LabelCounts counts({{.name = "labels", .field = 1}}, 4, 2);
-  // Two samples of three labels in a piece: 2 and 5 labels, then 3 and 0.
+  // Each piece has two samples of three labels. The pieces of the two batches have 2, 5, 3 and 0 valid labels.
   counts.add({0, {"", bytes_of<std::int32_t>({0, -1, -1, 7, -1, -100, 1, 1, 1, 2, 0, -1})}});
   EXPECT_THAT(counts.sums(), ElementsAre(7));
   EXPECT_EQ(counts.ranges()[0].fewest, 2U);

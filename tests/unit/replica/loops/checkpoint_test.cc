@@ -13,11 +13,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A checkpoint in memory, put together from the parts of all replicas.
+/// A checkpoint in memory, assembled from the parts of all replicas.
 struct Stored {
   proto::HostState host;
   std::map<std::string, std::string> variables;
-  std::uint64_t missing = 0;  ///< Bytes.
+  std::uint64_t missing = 0;  ///< Bytes that have not arrived.
   std::uint32_t parts = 0;
   std::set<std::uint32_t> came;
 };
@@ -87,7 +87,7 @@ class Checkpoints {
   }
 
   std::uint64_t every_;
-  std::set<std::uint64_t> left_out_;  ///< Steps at which the one before is still on its way.
+  std::set<std::uint64_t> left_out_;  ///< Steps at which the previous checkpoint is still in flight.
   std::mutex mutex_;
   std::map<std::uint32_t, std::unique_ptr<Store>> stores_;
   std::map<std::uint64_t, Stored> stored_;
@@ -110,7 +110,7 @@ class Source final : public CheckpointSource {
   const Stored& stored_;
 };
 
-/// With automatic loss scaling the loss is so large that the first steps overflow.
+/// Compiles a job. If its loss scaling is automatic, the loss is made so large that the first steps overflow.
 Program compiled(const proto::RunConfig& job) {
   CompileOptions options = *compile_options(job, dataset());
   if (job.training().loss_scaling() == 0) {
@@ -126,7 +126,7 @@ Program compiled(const proto::RunConfig& job) {
   return *program;
 }
 
-/// What a resumed job must have in common with one that was not stopped.
+/// Compares the results of a resumed job with those of a job that was not stopped.
 void expect_equal(const Outcome& resumed, const Outcome& whole) {
   EXPECT_EQ(resumed.records[0].tensors, whole.records[0].tensors);
   EXPECT_FALSE(whole.records[0].tensors.empty());
@@ -154,13 +154,13 @@ Outcome resume(const proto::RunConfig& job, const Stored& stored) {
   return run_program(job, compiled(job), {}, kToTheEnd, {.store = nullptr, .state = &source, .resume = stored.host});
 }
 
-/// Checkpoints after every step, and from each of them the job goes on.
+/// Takes a checkpoint after every step, and resumes the job from each checkpoint.
 void expect_to_go_on_from_each(const proto::RunConfig& job) {
   const Outcome whole = run_program(job, compiled(job));
   Checkpoints checkpoints(1);
   const Outcome stored =
       run_program(job, compiled(job), {}, kToTheEnd, {.store = [&](auto r) { return checkpoints.store(r); }});
-  expect_equal(stored, whole);  // Taking them changes nothing.
+  expect_equal(stored, whole);  // Taking checkpoints changes no result.
   ASSERT_EQ(checkpoints.stored().size(), job.training().steps());
   EXPECT_EQ(whole.results[0].skipped_steps > 0, job.training().loss_scaling() == 0);
   for (const auto& [step, checkpoint] : checkpoints.stored()) {

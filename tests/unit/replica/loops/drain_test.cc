@@ -4,7 +4,7 @@
 namespace poprun::testing::drain_test {
 namespace {
 
-/// Normalised images and a classifier: running statistics change with every micro-batch.
+/// Builds a classifier of normalised images, whose running statistics change with every micro-batch.
 ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs, bool training) {
   TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
   x = layers::batch_norm(builder, "bn", x, training);
@@ -15,7 +15,7 @@ ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& in
 
 constexpr std::uint64_t kMicroBatches = 4;
 
-/// Steps of four micro-batches on three replicas.
+/// Returns a job with steps of four micro-batches on three replicas.
 proto::RunConfig job_of(std::uint64_t steps) {
   proto::RunConfig job = config(3, 2);
   job.mutable_training()->set_steps(steps);
@@ -24,7 +24,7 @@ proto::RunConfig job_of(std::uint64_t steps) {
   return job;
 }
 
-/// Stopped after `parts`, the job leaves what one of two steps leaves at its end.
+/// Expects that the job, if stopped after `parts` parts, has the weights of a job of two steps.
 void expect_the_weights_of_two_steps(proto::RunConfig job, std::uint64_t parts) {
   const Outcome whole = run(job_of(2), {}, kToTheEnd, normalising_model);
 
@@ -50,7 +50,7 @@ TEST(Drain, InAnEvaluationDropsItAndKeepsTheWeights) {
   job.mutable_training()->set_evaluate(true);
   job.mutable_training()->set_evaluate_every_epochs(1);
   job.mutable_data()->set_micro_batch_size(2);
-  const std::uint64_t steps = 64 / (3 * 2 * kMicroBatches);  // An epoch of the 64 items.
+  const std::uint64_t steps = 64 / (3 * 2 * kMicroBatches);  // Whole steps in an epoch of 64 items.
   ASSERT_EQ(steps, 2U);
 
   const Outcome drained = run(job, {}, 2 * kMicroBatches + 1, normalising_model);
@@ -73,7 +73,7 @@ TEST(Drain, LeavesNothingOfAHalfStepInPoisonedMemoryEither) {
   expect_the_weights_of_two_steps(job, 2 * kMicroBatches + 3);
 }
 
-/// Asked to stop after the parts that have begun.
+/// Stops the job, once asked, after the parts that have begun.
 class AskedToStop final : public ProgressSink {
  public:
   void progress(ReplicaId /*replica*/, std::uint64_t /*step*/, std::string_view /*activity*/) override {}
@@ -88,7 +88,7 @@ class AskedToStop final : public ProgressSink {
   std::uint64_t begun_ = 0;
 };
 
-/// The job is asked to stop while it waits for a batch that never comes.
+/// A stream that asks the job to stop while the job waits for a batch that never comes.
 class DyingStream final : public HostStream {
  public:
   DyingStream(std::uint64_t batches, AskedToStop& progress)

@@ -94,7 +94,7 @@ TEST(Training, LowersTheLossWithAdam) {
 }
 
 TEST(Training, FirstStepOfAdamMovesEachWeightByTheRate) {
-  // True only if the bias corrections know that this is step 1.
+  // This holds only if the bias corrections use step 1.
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_steps(1);
   set_optimizer(job, "adam", {{"epsilon", 1e-12}});
@@ -136,7 +136,7 @@ TEST(Training, RefusesHyperParametersThatTheOptimiserLacksAndMissesThoseItHas) {
 }
 
 TEST(Training, CountsEachTestItemOnce) {
-  // 24 items over 2 replicas of 5: three batches each, the last ones padded.
+  // Two replicas take 24 items, 5 at a time, in three batches each, of which the last are padded.
   const Outcome outcome = run(config(2, 5));
 
   ASSERT_EQ(outcome.records[0].evaluations.size(), 1U);
@@ -234,7 +234,7 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
   EXPECT_NEAR(within, 0.6827, 0.0165) << "the share of a normal distribution within one deviation";
 }
 
-/// A model with batch normalisation of the images and a classifier.
+/// Builds a model with batch normalisation of the images and a classifier.
 ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs, bool training) {
   TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
   x = layers::batch_norm(builder, "bn", x, training);
@@ -281,7 +281,7 @@ TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
   EXPECT_EQ(outcome.program.parameter_count(), 7840U + 10U + 2U);
 }
 
-/// Weights of small-cnn after a step of plain SGD.
+/// Returns the weights of small-cnn after a step of plain SGD with this weight decay.
 std::map<std::string, std::vector<float>> decayed(double decay, const std::string& exempt) {
   proto::RunConfig job = config(2, 4);
   job.mutable_training()->set_steps(1);
@@ -292,7 +292,7 @@ std::map<std::string, std::vector<float>> decayed(double decay, const std::strin
 }
 
 TEST(WeightDecay, LeavesAloneWhatIsExempt) {
-  // The first step's gradients are those without decay.
+  // Decay does not affect the gradients of the first step.
   const auto none = decayed(0, "");
   const auto all = decayed(0.1, "");
   for (const auto& [pattern, is_exempt] : std::map<std::string, std::function<bool(const std::string&)>>{
@@ -329,7 +329,7 @@ TEST(Buffers, StartFromGivenWeights) {
 
   const Outcome second = run(job, weights, kToTheEnd, normalising_model);
 
-  // One step from there: 0.9 of the given statistics and 0.1 of the first batch's, as in the first run's first step.
+  // After one step, the result is 0.9 of the given statistics plus 0.1 of the first batch's, which `fresh` contains.
   job.mutable_training()->set_steps(1);
   const Outcome fresh = run(job, {}, kToTheEnd, normalising_model);
   EXPECT_NEAR(
@@ -496,7 +496,7 @@ TEST(Compile, SaysWhatEachIpuHolds) {
                                      "stage 1 on IPU 1: fc2, 1,290 parameters"));
 }
 
-/// Dumps everything of step 2.
+/// Returns the job with a request to dump all tensors of step 2.
 proto::RunConfig dumping(proto::RunConfig job) {
   proto::DumpRequest& request = *job.mutable_report()->add_dump_tensors();
   request.set_pattern(".");
@@ -542,7 +542,7 @@ TEST(Dump, IsOfTheLastMicroBatchAndUnchangedByPoison) {
   job.mutable_training()->set_gradient_accumulation(3);
   const Outcome outcome = run(job);
 
-  // Step 2 takes micro-batches 3, 4 and 5 of two samples: the last are samples 10 and 11.
+  // Step 2 takes micro-batches 3, 4 and 5 of two samples each. The last micro-batch has samples 10 and 11.
   const auto& dump = outcome.records[0].dumps.at(2);
   std::vector<std::byte> images;
   for (const std::uint64_t index : {10U, 11U}) {
@@ -559,7 +559,7 @@ TEST(Dump, IsOfTheLastMicroBatchAndUnchangedByPoison) {
   EXPECT_EQ(outcome.records[0].tensors, poisoned.records[0].tensors);
 }
 
-/// What a single replica dumps of step 2, which ends early, and the error that ends it.
+/// The tensors that a single replica dumps in step 2, which ends early, and the error that ends the step.
 struct BrokenOff {
   std::map<std::string, Record::Dumped> dump;
   Error error;
@@ -594,7 +594,7 @@ void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
   EXPECT_TRUE(std::ranges::any_of(outcome.dump.at(name).floats(), [](float value) { return !std::isfinite(value); }));
 }
 
-/// A rate so high that the weights after step 1 are finite but the results of step 2 are not.
+/// Returns a job whose rate is so high that the weights after step 1 are finite but the results of step 2 are not.
 proto::RunConfig exploding(std::uint32_t accumulation) {
   proto::RunConfig job = dumping(config(1, 2));
   set_optimizer(job, "sgd");
@@ -620,7 +620,7 @@ TEST(Dump, HoldsTheMicroBatchThatANumberEnds) {
   proto::RunConfig job = exploding(3);
   const BrokenOff outcome = break_off(job);
 
-  // The first of the step's three: micro-batch 3 of two samples, 6 and 7.
+  // The error occurs in the first of the step's three micro-batches, which has samples 6 and 7.
   expect_the_culprit(outcome, "conv2");
   const auto& dump = outcome.dump;
   EXPECT_TRUE(dump.contains("pool1")) << "its input, still live";

@@ -1,4 +1,4 @@
-/// Machine operations: each has all its faces, and its three forms agree.
+/// Machine operations: each has all interface methods, and its three forms agree.
 
 #include "replica/machine/machine.h"
 
@@ -39,7 +39,7 @@ constexpr std::string_view kTensors =
     "tensor a : f32[4] parameter\ntensor b : f32[4] gradient\ntensor s : f32[3,4] activation\n"
     "function f\nrepeat 1\n";
 
-/// A value as graph text, after a round trip through the text.
+/// Returns a value as graph text, and checks its round trip through the text.
 template <typename Value>
 std::string text_of(const Value& value) {
   Graph graph = *parse_graph(kTensors);
@@ -97,7 +97,7 @@ TEST(MachineOperations, RefuseCopiesAndStashesOfOtherTypes) {
   EXPECT_TRUE(refuses(Call{"g", 0}.operation()));
 }
 
-/// The step that an operation becomes.
+/// Returns the step that an operation is lowered to.
 proto::Step lowered(const Operation& operation) {
   proto::Step step;
   find_machine_operation(operation.kind)->lower(operation, step);

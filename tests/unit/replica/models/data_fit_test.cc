@@ -3,7 +3,7 @@
 
 #include "replica/models/layers/model.h"
 
-/// What a model says about data that it cannot learn from.
+/// Errors of models on data that they cannot learn from.
 namespace poprun::data_fit_test {
 namespace {
 

@@ -1,4 +1,4 @@
-/// GPT-2 and BERT: parameter counts, refusals, and what the masks let through.
+/// GPT-2 and BERT: parameter counts, refusals, and which tokens the attention masks admit.
 
 #include <cstring>
 #include <random>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 const std::map<std::string, std::int64_t> kTiny = {
     {"layers", 2}, {"hidden", 8}, {"heads", 2}, {"vocabulary", 11}, {"sequence-length", 6}};
 
-/// A model on made-up inputs, two sequences of `T` tokens, by default six.
+/// A model on made-up inputs: two sequences of `T` tokens, six by default.
 class Built {
  public:
   explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {}, std::int64_t T = 6,
@@ -61,7 +61,7 @@ class Built {
   Status status;
 };
 
-// The counts of Hugging Face's GPT2LMHeadModel and BertForPreTraining.
+// The counts are those of Hugging Face's GPT2LMHeadModel and BertForPreTraining.
 TEST(LanguageModels, HaveTheirParameterCounts) {
   EXPECT_EQ(Built("gpt2").parameters(), 124'439'808);
   EXPECT_EQ(Built("gpt2-medium").parameters(), 354'823'168);
@@ -100,7 +100,7 @@ TEST(LanguageModels, DropWhereHuggingFaceDrops) {
     }
     return keys.size();
   };
-  // After the embeddings, and in each of two blocks after softmax and both projections.
+  // There is dropout after the embeddings, and in each of two blocks after softmax and both projections.
   EXPECT_EQ(dropouts("gpt2", 0.25), 1U + 2 * 3);
   EXPECT_EQ(dropouts("bert-base", 0.25), 1U + 2 * 3);
   EXPECT_EQ(dropouts("gpt2", 0), 0U);
@@ -135,7 +135,7 @@ TEST(Models, RefuseSizesThatTheyDoNotHave) {
   EXPECT_EQ(*sizes_of(*find_model("gpt2"), kTiny), kTiny);
 }
 
-/// The logits of a tiny model for given tokens, with the same parameters every time.
+/// Returns the logits of a tiny model for given tokens, with the same parameters every time.
 std::vector<float> logits_of(const Built& built, const std::string& name, const std::vector<std::int32_t>& tokens) {
   GraphRunner runner(built.graph);
   std::mt19937 random(71);
@@ -157,7 +157,7 @@ TEST(Gpt2, SeesNoLaterToken) {
   const auto one = logits_of(built, "lm_head", {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
   const auto other = logits_of(built, "lm_head", {1, 2, 3, 9, 5, 6, 1, 2, 3, 4, 5, 6});
 
-  // In the first sequence, positions 0, 1, 2 are equal and 3 is not; the second sequence is equal.
+  // The first sequences are equal at positions 0, 1 and 2, but not at 3; the second sequences are equal.
   const auto row = [](const std::vector<float>& logits, std::size_t position) {
     return std::vector<float>(logits.begin() + static_cast<std::ptrdiff_t>(position * 11),
                               logits.begin() + static_cast<std::ptrdiff_t>((position + 1) * 11));
@@ -175,7 +175,7 @@ TEST(Bert, SeesEveryTokenOfItsOwnSequence) {
   ASSERT_TRUE(built.status) << built.status.error().message;
   const auto one = logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
   const auto other = logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 5, 6});
-  // Positions are all 0 here, with three masks per sequence.
+  // All masked positions are 0 here, with three of them per sequence.
   EXPECT_FALSE(std::equal(one.begin(), one.begin() + 33, other.begin()));
   EXPECT_TRUE(std::equal(one.begin() + 33, one.end(), other.begin() + 33));
 }

@@ -1,4 +1,4 @@
-/// The ResNet family: torchvision's parameters, and a block's step against the definition in double.
+/// The ResNet family: parameters match torchvision's, and gradients of blocks match the definition in double.
 
 #include "replica/models/layers/resnet.h"
 
@@ -22,7 +22,7 @@ namespace {
 
 using testing::GraphRunner;
 
-/// The graph of a model's job on images of the given shape.
+/// Returns the graph of a model's job on images of the given shape.
 Graph job_of(const std::string& name, const Shape& image, std::int64_t classes) {
   Shape images = image;
   images.insert(images.begin(), 2);
@@ -95,7 +95,7 @@ TEST(ResNet, HasTorchvisionsNamesAndShapes) {
   EXPECT_EQ(shape("fc.weight"), "f32[1000,2048]");
   EXPECT_EQ(shape("fc.bias"), "f32[1000]");
   EXPECT_EQ(shape("layer4.0.conv2"), "f32[2,1024,7,7]{nhwc}") << "the stride is in the 3x3";
-  // 161 parameter tensors and 53 pairs of running statistics, as in torchvision's state dict.
+  // There are 161 parameter tensors and 53 pairs of running statistics, as in torchvision's state dict.
   EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kParameter, &Tensor::role), 161);
   EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kBuffer, &Tensor::role), 106);
   EXPECT_EQ(elements(job_of("resnet50", {3, 224, 224}, 1000), Role::kBuffer), 53'120);
@@ -122,12 +122,12 @@ struct Images {
   }
 };
 
-/// The forward pass of the network below, by definition alone: double, plain loops.
+/// The forward pass of the network below, written from its definition alone, in double and with plain loops.
 class NaiveNet {
  public:
   std::map<std::string, std::vector<double>> weights;
 
-  /// Sum of dy * y.
+  /// Returns the sum of dy * y.
   double run(const Images& x, const std::vector<double>& dy, int groups) {
     const Images a = block("b0", x, 8, 16, 2, groups);
     const Images b = block("b1", a, 8, 16, 1, groups);
@@ -153,7 +153,7 @@ class NaiveNet {
     return relu(y);
   }
 
-  /// Padding that keeps the size at stride 1.
+  /// Convolves x, with padding that keeps the size at stride 1.
   Images conv(const std::string& name, const Images& x, int O, int S, int stride, int groups) {
     const std::vector<double>& w = weights.at(name + ".weight");
     const int C = x.C / groups;
@@ -206,10 +206,10 @@ class NaiveNet {
   }
 };
 
-/// Stands for the number of groups if blocks are basic ones.
+/// Takes the place of the number of groups for basic blocks.
 constexpr int kBasic = 0;
 
-/// Two blocks, the first with stride and shortcut; the parameter is the groups of their 3x3.
+/// Two blocks, of which the first has a stride and a shortcut. The parameter is the number of groups of their 3x3.
 class TwoBlocks : public ::testing::TestWithParam<int> {
  protected:
   static constexpr int kN = 4, kC = 6, kS = 6;
@@ -224,7 +224,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
                                   : layers::bottleneck(builder, name, x, 8, 16, stride, GetParam(), {});
     };
     const TensorId y = block("b1", block("b0", x_, 2), 1);
-    // sum(dy * y) as a linear layer of one row, weighed by dy.
+    // sum(dy * y) is a linear layer of one row, whose weights are dy.
     const std::int64_t all = kN * 16 * 3 * 3;
     const auto row = [&](TensorId id, const char* name) {
       return builder.add_one("reshape", {id}, {{"shape", Shape{1, all}}, {"layout", std::string{"row-major"}}}, name);
@@ -256,7 +256,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
     weighing_ = planes(runner.floats(dy_), 16, 9);
   }
 
-  /// Channels-last values, reordered to row-major.
+  /// Reorders channels-last values to row-major.
   static std::vector<double> planes(std::span<const float> values, std::size_t C, std::size_t HW) {
     std::vector<double> result(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -268,7 +268,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
 
   double loss() { return naive_.run(images_, weighing_, GetParam()); }
 
-  /// (L(w + h) - L(w - h)) / 2h, with a step that crosses no kink of relu.
+  /// Returns (L(w + h) - L(w - h)) / 2h, with a step that crosses no kink of relu.
   double difference(double& w) {
     constexpr double kStep = 1e-7;
     const double kept = w;

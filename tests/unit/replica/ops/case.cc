@@ -16,7 +16,7 @@
 namespace poprun::testing {
 namespace {
 
-/// The memory offset of a logical index, in elements.
+/// Returns the memory offset of a logical index, in elements.
 std::size_t place_of(const TensorType& type, const Shape& index) {
   std::vector<std::size_t> order(type.shape.size());
   for (std::size_t d = 0; d < order.size(); ++d) {

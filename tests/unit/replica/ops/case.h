@@ -8,9 +8,9 @@
 #include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 
-/// The material for tests of an operator: uses of it, and a definition in double precision that shares no code with the
-/// product. half_test.cc compares the operator in half precision with the definition, gradient_test.cc its gradient
-/// with differences of the definition.
+/// Test cases for operators: uses of each operator, and its definition in double, which shares no code with the
+/// operator. half_operator_test.cc compares the operator in half precision with the definition, and gradient_test.cc
+/// compares its gradient with differences of the definition.
 namespace poprun::testing {
 
 /// A tensor in double precision, row-major whatever the operator's layout.
@@ -23,7 +23,7 @@ struct Array {
   double& operator()(const Shape& index) { return values[offset(index)]; }
   double operator()(const Shape& index) const { return values[offset(index)]; }
 
-  /// The element that `index` of a larger shape corresponds to by NumPy's broadcasting.
+  /// Returns the element that corresponds to `index` of a larger shape under NumPy's broadcasting.
   [[nodiscard]] double broadcast(const Shape& index) const;
 
  private:
@@ -32,20 +32,20 @@ struct Array {
 
 using Arrays = std::vector<Array>;
 
-/// The outputs of an operator for these inputs.
+/// Computes the outputs of an operator from its inputs.
 using Definition = std::function<Arrays(const Arrays&, const Attributes&)>;
 
 /// Calls visit(index) for every element, row-major.
 void for_each_index(const Shape& shape, const std::function<void(const Shape&)>& visit);
 
-/// The gradient of sum(dy * output 0) with respect to input `by`, by central differences of the definition.
+/// Returns the gradient of sum(dy * output 0) with respect to input `by`, by central differences of the definition.
 Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes, std::size_t by,
             const Array& dy);
 
-/// KIND_gradient(inputs..., dy) of KIND(inputs...), with respect to its first `count` inputs.
+/// Returns the definition of KIND_gradient(inputs..., dy) for KIND(inputs...) and its first `count` inputs.
 Definition gradient_of(Definition definition, std::size_t count = 1);
 
-/// One input of a case: drawn at random from [low, high] with distinct elements, or given. Inputs that are float32 in
+/// One input of a case. Its elements are distinct random numbers from [low, high], or given. Inputs that are float32 in
 /// half precision (statistics and scalars) have no gradient.
 struct Input {
   TensorType type;
@@ -61,8 +61,8 @@ Input scalar(double value);                                       ///< float32.
 Input indices(Shape shape, std::vector<double> values);           ///< int32.
 Input given(Input input, std::vector<double> values);
 
-/// How far float32 arithmetic may be from the definition before the result is rounded to half: `relative` to the result
-/// (the library's functions are exact to some 1e-6), plus `terms` roundings of the largest result, for sums in which
+/// The allowed error of float32 arithmetic before the result is rounded to half: `relative` to the result (the
+/// library's functions are exact to about 1e-6), plus `terms` roundings of the largest result, for sums in which
 /// numbers cancel.
 struct Error {
   double relative = 0x1p-19;
@@ -83,17 +83,17 @@ struct Case {
   Definition definition;
   Error error = {};
   Scales scales = kUsual;
-  std::vector<std::size_t> in_place = {};  ///< By output: the input that it updates.
+  std::vector<std::size_t> in_place = {};  ///< For each output, the input that it updates.
   bool differentiable = true;              ///< False: the gradient is not unique at these inputs.
 };
 
-/// When and where cases run.
+/// The execution context in which cases run.
 inline constexpr Moment kMoment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 4};
 
 /// All cases of cases/: each file NAME.cc there defines `std::vector<Case> NAME_cases()`.
 const std::vector<Case>& all_cases();
 
-/// The case's inputs as drawn or given; drawn float16 inputs times `scale`.
+/// Returns the case's inputs as drawn or given; drawn float16 inputs are multiplied by `scale`.
 Arrays inputs_of(const Case& c, double scale);
 
 /// `put` writes an array as a tensor of this type; `get` reads back what was stored.

@@ -1,7 +1,7 @@
-/// Every operator's gradient against its definition in double, in all its cases.
+/// Compares every operator's gradient with its definition in double, in all its cases.
 ///
-/// Compares one number per input x: how fast L = sum(dy * y) grows along a random direction v, once by the operator's
-/// gradient face, sum(dx * v), and once by the definition, (L(x + h v) - L(x - h v)) / 2h.
+/// For each input x, the growth of L = sum(dy * y) along a random direction v is computed twice: as sum(dx * v), by the
+/// operator's gradient rule, and as (L(x + h v) - L(x - h v)) / 2h, by the definition.
 
 #include <algorithm>
 #include <cmath>
@@ -39,13 +39,13 @@ class Use {
     probe_.run(runner_);
   }
 
-  /// The operator's gradient with respect to input i; zeros if it has none.
+  /// Returns the operator's gradient with respect to input i, or zeros if it has none.
   [[nodiscard]] Array gradient(std::size_t i) {
     const std::optional<TensorId> gradient = probe_.gradient(i);
     return gradient ? stored(*gradient) : Array(inputs_[i].shape);
   }
 
-  /// Growth of L along `direction` of input i, by differences of the definition. Not finite if the definition is not.
+  /// Returns the growth of L along `direction` of input i, by differences of the definition, which may not be finite.
   [[nodiscard]] double growth(std::size_t i, const Array& direction) {
     double largest = 0;
     for (const double x : inputs_[i].values) {

@@ -1,9 +1,9 @@
-/// Every operator in half precision, against its definition in double.
+/// Compares every operator in half precision with its definition in double.
 ///
-/// Requirement: a result is a float32 computation of the definition on the stored inputs, rounded to float16 once. So
-/// it lies between the roundings of (exact - error) and (exact + error), where error is that of float32 arithmetic
-/// (Case::error). This is tighter than any number of half steps, and determines what saturates to infinity and what is
-/// subnormal.
+/// A result must be a float32 computation of the definition on the stored inputs, rounded to float16 once. It therefore
+/// lies between the roundings of (exact - error) and (exact + error), where error is that of float32 arithmetic
+/// (Case::error). This is tighter than any number of half steps, and determines which results saturate to infinity and
+/// which are subnormal.
 
 #include <algorithm>
 #include <cmath>
@@ -23,13 +23,13 @@
 namespace poprun::testing::half_operator_test {
 namespace {
 
-/// Kinds without a case.
+/// Kinds without a case, and the reason.
 const std::map<std::string, std::string> kNeverHalf = {
     {"accumulate_metrics", "metrics and scalars are float32 in any precision"},
     {"batch_norm_update", "running and batch statistics are float32 in any precision"},
 };
 
-/// A 64-byte aligned operand between bytes that nobody may touch.
+/// A 64-byte aligned operand between bytes that a kernel must not write.
 class Buffer {
  public:
   explicit Buffer(Bytes size) : size_(static_cast<std::size_t>(size.count())) {
@@ -100,7 +100,7 @@ struct Interval {
   }
 };
 
-/// The allowed values of an output, element by element.
+/// Returns the allowed values of an output, element by element.
 std::vector<Interval> intervals(const Array& exact, const Error& error, DataType type, bool at_random) {
   double largest = 0;
   for (const double x : exact.values) {
@@ -117,7 +117,7 @@ std::vector<Interval> intervals(const Array& exact, const Error& error, DataType
 /// One use of a kernel made by prepare_kernel.
 class Use {
  public:
-  /// With `wide`, results are float32, as in a float job.
+  /// Prepares a kernel and its operands. With `wide`, results are float32, as in a float job.
   Use(const Case& c, const Attributes& more, const Arrays& inputs, bool wide = false) : case_(c), wide_(wide) {
     signature_.attributes = c.attributes;
     for (const Input& input : c.inputs) {
@@ -158,7 +158,7 @@ class Use {
     }
   }
 
-  /// Output 0 takes the bytes of that input from now on.
+  /// Makes output 0 use the bytes of `input` from now on.
   void take(std::size_t input) { taken_ = input; }
 
   [[nodiscard]] const Signature& signature() const { return signature_; }
@@ -167,7 +167,7 @@ class Use {
   [[nodiscard]] std::vector<std::byte> input_bytes(std::size_t i) { return inputs_[i].copy(); }
   [[nodiscard]] std::vector<std::byte> output_bytes(std::size_t k) { return output_buffer(k).copy(); }
 
-  /// The inputs as stored.
+  /// Returns the inputs as stored.
   [[nodiscard]] Arrays stored_inputs() {
     Arrays stored;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -177,7 +177,7 @@ class Use {
   }
 
  private:
-  /// The shape face's types, in the precision of a half job.
+  /// Returns the output types by shape inference, in the precision of a half job.
   std::vector<TensorType> stored_types(const Operator& op) {
     Signature wide = signature_;
     for (TensorType& type : wide.inputs) {
@@ -209,7 +209,7 @@ class Use {
   std::unique_ptr<Kernel> kernel_;
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;
-  std::optional<std::size_t> taken_;  ///< The input whose bytes output 0 takes.
+  std::optional<std::size_t> taken_;  ///< The input whose bytes output 0 uses.
 };
 
 void expect_within(const Array& got, const std::vector<Interval>& wanted, const std::string& what) {
@@ -246,7 +246,7 @@ void check(Use use, const Arrays& exact, const Error& error, bool at_random, boo
   }
 }
 
-/// The rows [begin, end) of an axis.
+/// Returns the rows [begin, end) of an axis.
 Array cut(const Array& whole, std::int64_t axis, std::int64_t begin, std::int64_t end) {
   Shape shape = whole.shape;
   shape[static_cast<std::size_t>(axis)] = end - begin;
@@ -328,7 +328,7 @@ TEST_P(HalfOperator, ComputesInFloatAndRoundsOnce) {
   }
 }
 
-/// The bytes of every output of a use that runs at that moment.
+/// Returns the bytes of every output of a use that runs at `moment`.
 std::vector<std::vector<std::byte>> results_at(const Moment& moment, const Case& c, const Attributes& more) {
   Use use(c, more, inputs_of(c, 1));
   use.run(moment);
@@ -339,7 +339,7 @@ std::vector<std::vector<std::byte>> results_at(const Moment& moment, const Case&
   return results;
 }
 
-/// From equal operands, operators that say nothing of the moment make equal results at any.
+/// The results of operators that do not declare reads_moment are identical at any moment.
 TEST_P(HalfOperator, DependsOnTheMomentOnlyIfItSaysSo) {
   const Operator& op = *find_operator(GetParam());
   bool depends = false;
@@ -359,7 +359,7 @@ TEST_P(HalfOperator, DependsOnTheMomentOnlyIfItSaysSo) {
   EXPECT_TRUE(reads_moment(op, {{"stochastic", std::string{"t"}}}));
 }
 
-/// A case as it is, with the float32 inputs of a float job where `wide`.
+/// Returns a case unchanged or, with `wide`, with the float32 inputs of a float job.
 Case stored_as(Case c, bool wide) {
   for (Input& input : c.inputs) {
     input.type.data = wide && input.type.data == DataType::kF16 ? DataType::kF32 : input.type.data;
@@ -367,7 +367,7 @@ Case stored_as(Case c, bool wide) {
   return c;
 }
 
-/// Where an operator says that its output may take an input's bytes, it gives the same bits there.
+/// If an operator declares that its output may use an input's bytes, its result there is bit-identical.
 TEST_P(HalfOperator, GivesTheSameBitsInTheBytesOfAnInput) {
   const Operator& op = *find_operator(GetParam());
   std::set<std::size_t> taken;
@@ -396,8 +396,8 @@ TEST_P(HalfOperator, GivesTheSameBitsInTheBytesOfAnInput) {
       << "each of " << op.kind << "'s inputs in in_place needs a case of the output's type";
 }
 
-/// At the places of its view, an operator's outputs are already there: its kernel, run apart, moves each byte from
-/// where the view has it.
+/// A view has nothing to do if its outputs are at the declared places. On separate buffers, its kernel must therefore
+/// move each byte from the place that the view declares.
 TEST_P(HalfOperator, HasNothingToDoWhereItIsAView) {
   const Operator& op = *find_operator(GetParam());
   for (const Case& c : all_cases()) {

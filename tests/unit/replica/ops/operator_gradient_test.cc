@@ -1,5 +1,5 @@
-/// Every operator's gradient against central differences of its own forward pass, and its forward pass against a naive
-/// computation in this file.
+/// Compares every operator's gradient with central differences of its own forward pass, and its forward pass with a
+/// naive computation in this file.
 ///
 /// The differentiated scalar is L = sum(dy * y) for a random dy, summed in double.
 
@@ -71,7 +71,7 @@ TEST(Reshape, GradientAgreesWithDifferencesAcrossLayouts) {
 TEST(Reshape, FlattensChannelsBeforePixels) {
   Probe probe("reshape", {image({1, 2, 1, 3})}, {{"shape", Shape{1, 6}}, {"layout", std::string{"row-major"}}}, 1);
   GraphRunner runner(probe.graph());
-  // Stored as pixels with two channels: (0,10), (1,11), (2,12).
+  // The pixels are stored with two channels each: (0,10), (1,11), (2,12).
   std::ranges::copy(std::vector{0.0F, 10.0F, 1.0F, 11.0F, 2.0F, 12.0F},
                     runner.floats(probe.operation().inputs[0]).begin());
 

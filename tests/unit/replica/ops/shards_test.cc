@@ -1,5 +1,5 @@
-/// Every operator that may work on shards (Operator::on_shards): what it makes of the parts of its operands, put
-/// together, has the bits of what it makes of the wholes.
+/// Every operator that may work on shards (Operator::on_shards): its results on the shards of its operands, put
+/// together, are bit-identical to its results on the full operands.
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 namespace poprun::testing {
 namespace {
 
-/// The bytes of a tensor, at a multiple of 64.
+/// The bytes of a tensor, aligned to 64 bytes.
 class Stored {
  public:
   explicit Stored(TensorType of_type)
@@ -46,7 +46,7 @@ std::size_t width(const TensorType& type) {
   return static_cast<std::size_t>(type.bytes().count() / type.elements());
 }
 
-/// The first `n` elements of what the operator cuts of a case's inputs, in one dimension.
+/// Returns a case's inputs. Of the inputs that the operator shards, returns the first `n` elements in one dimension.
 std::vector<Stored> flat_inputs(const Operator& op, const Case& c, std::int64_t n) {
   const Arrays given = inputs_of(c, 1);
   std::vector<Stored> inputs;
@@ -63,7 +63,7 @@ std::vector<Stored> flat_inputs(const Operator& op, const Case& c, std::int64_t 
   return inputs;
 }
 
-/// Shard `self` of `count`, filled up with zeros.
+/// Returns shard `self` of `count`, padded with zeros.
 Stored shard_of(Stored& whole, std::int64_t count, std::int64_t self) {
   const std::int64_t size = ceil_div(whole.type.elements(), count);
   Stored shard(with_elements(whole.type, size));
@@ -73,7 +73,7 @@ Stored shard_of(Stored& whole, std::int64_t count, std::int64_t self) {
   return shard;
 }
 
-/// What the operator makes; outputs that it updates in place are among the inputs, which it changes.
+/// Runs the operator; returns its outputs. An in-place update changes `inputs`.
 std::vector<Stored> run(const Operator& op, const Case& c, const Attributes& attributes, std::vector<Stored>& inputs,
                         std::uint32_t replica) {
   Signature signature{{}, {}, attributes};
@@ -109,10 +109,10 @@ std::vector<Stored> run(const Operator& op, const Case& c, const Attributes& att
   return outputs;
 }
 
-/// Sums of squares with carries, so that equal sums have equal limbs.
+/// Adds sums of squares with carries, so that equal sums have identical limbs.
 void add_sums(Stored& sums, Stored& more) {
   auto* to = reinterpret_cast<std::int32_t*>(sums.data());          // NOLINT: an i32 tensor.
-  const auto* from = reinterpret_cast<std::int32_t*>(more.data());  // NOLINT: likewise.
+  const auto* from = reinterpret_cast<std::int32_t*>(more.data());  // NOLINT: an i32 tensor.
   for (std::int64_t k = 0; k < sums.type.elements(); k += SquareSum::kLimbs) {
     SquareSum sum;
     sum.add(to + k);
@@ -121,7 +121,7 @@ void add_sums(Stored& sums, Stored& more) {
   }
 }
 
-/// How the parts of `n` elements, cut into `count` shards, differ from the whole; empty: not.
+/// Returns the first difference between the results on `count` shards of `n` elements and on all elements, or "".
 std::string difference(const Operator& op, const Case& c, std::int64_t n, std::int64_t count, bool at_random) {
   const Cut cut = op.on_shards;
   Attributes attributes = c.attributes;
@@ -180,7 +180,7 @@ std::set<std::string> kinds_on_shards() {
 
 class OnShards : public ::testing::TestWithParam<std::string> {};
 
-/// Whole shards, shards of which the last is filled up, empty ones, and a single element.
+/// The sizes give full shards, a padded last shard, empty shards, and a single element.
 TEST_P(OnShards, MakesOfPartsTheBitsOfTheWhole) {
   const Operator& op = *find_operator(GetParam());
   std::size_t tried = 0;
@@ -190,7 +190,7 @@ TEST_P(OnShards, MakesOfPartsTheBitsOfTheWhole) {
     }
     const std::int64_t most = c.inputs.at(0).type.elements();
     if (most < 4) {
-      continue;  // Too few to be cut.
+      continue;  // Too few elements to be sharded.
     }
     for (const std::int64_t n : {most, most - most % 4, std::int64_t{3}, std::int64_t{1}}) {
       for (const std::int64_t count : {2, 3, 4, 7}) {
@@ -208,7 +208,7 @@ TEST_P(OnShards, MakesOfPartsTheBitsOfTheWhole) {
 INSTANTIATE_TEST_SUITE_P(Kinds, OnShards, ::testing::ValuesIn(kinds_on_shards()),
                          [](const auto& kind) { return kind.param; });
 
-/// normalised(w*, g): w -= g / |g|, the norm over all elements: no such rule works on shards.
+/// Returns normalised(w*, g), which computes w -= g / |g|. The norm is over all elements, so it cannot work on shards.
 Operator normalised() {
   return {.kind = "normalised",
           .shape = [](const Signature& s) -> Result<std::vector<TensorType>> { return std::vector{s.inputs[0]}; },

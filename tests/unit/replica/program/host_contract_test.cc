@@ -1,4 +1,4 @@
-/// What a Program and its host agree on, and that the loops keep to it.
+/// The contract between a Program and its host, and the loops' compliance with it.
 
 #include "replica/program/host_contract.h"
 
@@ -40,7 +40,7 @@ class Tensors {
   std::vector<std::pair<std::string, std::vector<float>>> values_;
 };
 
-/// A weight may be called `step`, so the Program's tensor is called something else.
+/// A weight may be called `step`, so the Program's tensor may have a different name, here `step.1`.
 TEST(HostContract, BringsEachFieldToTheTensorInItsPlaceAndBack) {
   StepControl said{.learning_rate = 0.5F, .update = 7, .loss_scale = 4096.0F};
   Tensors tensors({{"learning-rate", 1}, {"step.1", 1}, {"loss-scale", 1}});
@@ -94,7 +94,7 @@ TEST(HostContract, NamesTheTensorsOfWhichOneSideHasMore) {
             "host stream control: the Program's tensor 'step' has 8 B, but 'step' needs 4 B");
 }
 
-/// The tensors that a Program's function "train" reads from or writes to a stream.
+/// Returns the tensors that a Program's function "train" reads from or writes to a stream.
 google::protobuf::RepeatedField<std::uint32_t>& tensors_of_stream(Program& program, JobStream stream) {
   for (proto::Function& function : *program.mutable_functions()) {
     for (proto::Step& step : *function.mutable_steps()) {
@@ -139,7 +139,7 @@ TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
               HasSubstr("has 0 tensors, but needs 1, from 'train.metrics'"));
 }
 
-/// Records what is pushed.
+/// An outfeed that records what is pushed.
 class Pushed final : public Outfeed {
  public:
   Status push(std::uint64_t batch, std::string_view type, std::span<const std::int64_t> shape,

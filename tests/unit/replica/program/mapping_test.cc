@@ -10,7 +10,7 @@ namespace {
 
 using Counts = std::vector<std::int64_t>;
 
-/// The tile of each element, in the order of memory.
+/// Returns the tile of each element, in the order of memory.
 Counts tile_of_elements(const Mapping& mapping, std::int64_t tiles) {
   Counts tile_of(static_cast<std::size_t>(mapping.elements()), -1);
   visit_elements(mapping, tiles, [&](std::int64_t tile, ElementRange range) {
@@ -47,7 +47,7 @@ TEST(Mapping, SpreadsABoxOverTheTilesThatShareItInWholeGrains) {
 }
 
 TEST(Mapping, SharesABoxOfTwoDimensionsInTheOrderOfItsElements) {
-  // Two boxes of 2 x 2, each shared by two tiles that are two apart.
+  // There are two boxes of 2 x 2, and two tiles with a distance of two share each box.
   const Mapping mapping{{{2, 2, 0}, {4, 2, 1}}, {{2, 2}}, 1, 0};
   const Counts expected = {
       0, 0, 1, 1,  //

@@ -1,4 +1,4 @@
-/// Schedules of Programs, in pictures.
+/// Schedules of Programs, as text pictures.
 
 #include "replica/program/stage_schedule.h"
 

@@ -1,4 +1,4 @@
-/// When steps with given cycles run.
+/// Timelines: when steps with given cycles run.
 
 #include "replica/program/timeline.h"
 
@@ -31,7 +31,7 @@ proto::Step& add_step(google::protobuf::RepeatedPtrField<proto::Step>& steps, st
   return step;
 }
 
-/// On one IPU.
+/// Walks a function on one IPU.
 CallTime walk_alone(const proto::Function& function, const StretchVisitor& visit = nullptr) {
   return walk(program_of_ipus(1), function, visit);
 }
@@ -44,7 +44,7 @@ const char* name_of(Lane lane) {
   return lane == Lane::kTiles ? "tiles" : lane == Lane::kLinks ? "links" : "I/O";
 }
 
-/// One line `step lane [begin, end)` per stretch.
+/// Returns one line `step lane [begin, end)` per stretch.
 std::string timeline_of(const proto::Function& function, const Program& program = program_of_ipus(1)) {
   std::string text;
   walk(program, function, [&](const Stretch& stretch) {
@@ -145,7 +145,7 @@ TEST(Timeline, ACopyWaitsForTheLatestOfItsIpusAndForNoOther) {
   EXPECT_DOUBLE_EQ(time.utilisation(), (16. + 25 + 7) / (3 * 26));
 }
 
-/// IPUs with a tensor each and, behind these, a remote buffer each.
+/// Returns a Program with one tensor per IPU, followed by one remote buffer per IPU.
 Program program_with_remote_buffers(std::uint32_t ipus) {
   Program program = program_of_ipus(ipus);
   for (std::uint32_t ipu = 0; ipu < ipus; ++ipu) {
@@ -156,7 +156,7 @@ Program program_with_remote_buffers(std::uint32_t ipus) {
   return program;
 }
 
-/// By I/O tiles, from the host, which takes 2 cycles more to exchange with the other tiles.
+/// Adds an input from the host through I/O tiles, which takes 2 further cycles to exchange data with the other tiles.
 proto::Step& add_input(Steps& steps, std::uint32_t ipu, std::uint64_t cycles) {
   proto::Step& step = *steps.Add();
   step.set_number(static_cast<std::uint32_t>(steps.size()));
@@ -172,7 +172,7 @@ struct Entry {
   std::int32_t entry = 0;
 };
 
-/// The same from an entry of the remote buffer, which is tensor `remote`.
+/// Adds a load from an entry of the remote buffer, which is tensor `remote`, through I/O tiles.
 void add_load(Steps& steps, const Entry& entry, std::uint32_t remote, std::uint64_t cycles) {
   proto::Step& step = add_input(steps, entry.ipu, 0);
   step.mutable_copy()->add_from(remote);
@@ -181,7 +181,7 @@ void add_load(Steps& steps, const Entry& entry, std::uint32_t remote, std::uint6
   step.mutable_cost()->set_streaming_cycles(cycles);
 }
 
-/// And to it.
+/// Adds a store to an entry of the remote buffer.
 void add_store(Steps& steps, const Entry& entry, std::uint32_t remote, std::uint64_t cycles) {
   proto::Step& step = add_input(steps, entry.ipu, 0);
   step.mutable_copy()->add_from(entry.ipu);
@@ -200,7 +200,7 @@ TEST(IoTiles, FetchTheNextMicroBatchWhileThisOneIsComputed) {
   add_input(*repeat.mutable_steps(), 0, 10);
   add_step(*repeat.mutable_steps(), 20);
 
-  // The second round stands for the third, which is equal.
+  // The third round is identical to the second, so it is not listed separately.
   EXPECT_EQ(timeline_of(function),
             "1 I/O [0, 10)\n"
             "1 tiles [0, 10)\n"
@@ -281,7 +281,7 @@ TEST(IoTiles, EndTheStepWhenTheLastTransferHasEnded) {
 }
 
 TEST(IoTiles, KnowTheEntriesOfTheFunctionThatIsCalled) {
-  // A function that stores entry 0, called with entry 1, stores entry 1.
+  // A function that stores entry 0 stores entry 1 if it is called with entry 1.
   for (const std::int32_t loaded : {0, 1}) {
     Program program = program_with_remote_buffers(1);
     proto::Function& called = *program.add_functions();
@@ -323,7 +323,7 @@ TEST(Timeline, AStretchKnowsWhatItBelongsTo) {
                                 "all on 1 at 20: micro-batch 0, 1 times every 0"));
 }
 
-/// Steps of all kinds on three IPUs, as a seed wills.
+/// Adds random steps of all kinds on three IPUs.
 class RandomSteps {
  public:
   explicit RandomSteps(std::uint32_t seed) : random_(seed) {}
@@ -356,14 +356,14 @@ class RandomSteps {
  private:
   std::uint32_t below(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
 
-  /// The remote buffer of IPU k is tensor k + 3.
+  /// Adds a load or a store. The remote buffer of IPU k is tensor k + 3.
   void transfer(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t ipu) {
     const Entry entry{ipu, static_cast<std::int32_t>(below(2))};
     const std::uint64_t cycles = 1 + below(30);
     below(2) == 0 ? add_load(steps, entry, ipu + 3, cycles) : add_store(steps, entry, ipu + 3, cycles);
   }
 
-  /// And waits for it, or does not.
+  /// Begins an exchange in the background, and may wait for it.
   void begin_exchange(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t ipu) {
     proto::Step& begin = *steps.Add();
     begin.mutable_all_reduce()->add_tensors(ipu);
@@ -411,7 +411,7 @@ TEST_P(TimelineProperty, RoundsWalkedAsOneAreTheRoundsWalkedOneByOne) {
   repeat.set_count(40);
   random.add(8, *repeat.mutable_steps());
   for (std::uint32_t round = 0; round < repeat.count(); ++round) {
-    // A repeat of one round: its steps know their round by the call.
+    // Each call runs one round, and passes the round's number as the micro-batch.
     proto::Function& wrapped = *program.add_functions();
     wrapped.set_name(fmt::format("round {}", round));
     *wrapped.mutable_steps() = repeat.steps();
@@ -454,7 +454,7 @@ double utilisation(Schedule schedule, std::uint32_t stages, std::int64_t micro_b
   return walk_pipeline(schedule, micro_batches, std::vector(stages, time)).utilisation();
 }
 
-/// Seed 004, 5.4.2: of n equal stages.
+/// Returns the utilisation of n equal stages by seed 004, 5.4.2.
 double published_utilisation(std::uint32_t n, std::int64_t accumulation, const StageTime& time) {
   const auto micro_batch = static_cast<double>(time.forward + time.recomputation + time.backward);
   const auto update = static_cast<double>(time.update);
@@ -510,8 +510,8 @@ TEST(Utilisation, InferenceOnAPipelineOverlaps) {
 }
 
 TEST(Utilisation, InterleavedIsSlowerThanGroupedWhereForwardAndBackwardDiffer) {
-  // Up to 3 stages, neighbours exchange every other cycle only: in between, one of a forward and a backward part makes
-  // up for the other.
+  // With up to 3 stages, neighbours exchange only every other cycle. Between exchanges, a forward and a backward part
+  // compensate for each other.
   for (std::uint32_t stages = 2; stages <= 8; ++stages) {
     for (const std::int64_t accumulation : {2, 16, 64}) {
       const auto difference = [&](const StageTime& time) {
@@ -526,8 +526,8 @@ TEST(Utilisation, InterleavedIsSlowerThanGroupedWhereForwardAndBackwardDiffer) {
 }
 
 TEST(Utilisation, OfUnequalStagesIsThatOfEachIpu) {
-  // The longest forward and the longest backward part are on different IPUs, so that the formula, which takes the
-  // longest of each, sees a cycle that there is not.
+  // The longest forward and the longest backward part are on different IPUs. The formula takes the longest of each, so
+  // it assumes a cycle that does not exist.
   const std::vector<StageTime> times = {
       {.forward = 100, .backward = 200}, {.forward = 150, .backward = 150}, {.forward = 90, .backward = 110}};
   constexpr std::int64_t kAccumulation = 64;
@@ -569,7 +569,7 @@ TEST(Utilisation, AnIpuUpdatesAsSoonAsItsLastGradientIsDone) {
     }
   });
 
-  // 2 cycles of forward parts, 12 of both, 2 of backward parts.
+  // There are 2 cycles of forward parts, 12 of both, and 2 of backward parts.
   EXPECT_THAT(updates, ElementsAre(20 + 360 + 40, 20 + 360 + 20, 20 + 360));
   EXPECT_EQ(call.length, Cycles{425});
 }

@@ -31,7 +31,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 constexpr std::uint64_t kTile = 1000;
 constexpr std::uint32_t kSteps = 4;
 
-/// A Program of four steps on IPUs of two tiles of 1,000 B, of which the tests say what they hold.
+/// A Program of four steps on IPUs of two tiles of 1,000 B. Each test chooses what the tiles store.
 class SmallProgram {
  public:
   explicit SmallProgram(int ipus = 1) {
@@ -53,7 +53,7 @@ class SmallProgram {
     }
   }
 
-  /// Bytes on tile 1 of an IPU, and `other` on its tile 0.
+  /// Adds a claim of `bytes` on tile 1 of an IPU, and of `other` bytes on its tile 0.
   SmallProgram& hold(const std::string& category, std::uint64_t bytes, std::uint32_t first = 0,
                      std::uint32_t last = kSteps - 1, int ipu = 0, std::uint64_t other = 0) {
     proto::TileLayout& layout = *program_.mutable_memory(ipu)->mutable_layout();
@@ -106,7 +106,7 @@ TEST(OutOfMemory, IsNoneWhereTheFullestTileIsJustFull) {
   EXPECT_NE(SmallProgram().hold("vertex code", kTile + 8).needs(kTile + 8, kTile).message(), "");
 }
 
-/// At step 2, 1,196 of 1,300 B are live: 696 B always, 500 B not.
+/// Returns a Program whose tile has 1,196 of 1,300 B live at step 2: 696 B are always live and 500 B are not.
 SmallProgram example() {
   SmallProgram program;
   program.hold_tensor("w", proto::ROLE_PARAMETER, 100)
@@ -182,7 +182,7 @@ TEST(OutOfMemory, CountsCopiesAsWhatTheyAreCopiesOf) {
   EXPECT_THAT(program.message(), HasSubstr("    weights                   1,200 B  100 %  w@ipu1 700 B, w 500 B\n"));
 }
 
-/// IPUs that need 1,100 B on a tile, but for the seventh of them, which needs 1,200 B.
+/// Returns the message for IPUs that need 1,100 B on a tile, except for the seventh IPU, which needs 1,200 B.
 std::string message_with(int ipus) {
   SmallProgram program(ipus);
   for (int ipu = 0; ipu < ipus; ++ipu) {

@@ -24,7 +24,7 @@ Device device() {
   return device;
 }
 
-/// Executes an operator at each step: "op0" ...
+/// Returns a Program that executes one operator at each step, named "op0" and so on.
 Program program_of_steps() {
   Program program;
   proto::Function& function = *program.add_functions();
@@ -41,10 +41,10 @@ Program program_of_steps() {
 struct Expected {
   std::uint32_t first, last;
   std::string category;
-  std::vector<std::uint64_t> bytes;  ///< By tile.
+  std::vector<std::uint64_t> bytes;  ///< Bytes on each tile.
 };
 
-/// A claim of code for the whole run, then random ones; tiles 2 and 3 are of one class.
+/// Returns a claim of code for the whole run, followed by random claims; tiles 2 and 3 belong to one class.
 std::vector<Expected> random_claims(std::mt19937& random) {
   std::vector<Expected> claims = {{0, kSteps - 1, "code", {8, 8, 16, 16}}};
   for (int i = 0; i < 15; ++i) {
@@ -57,7 +57,7 @@ std::vector<Expected> random_claims(std::mt19937& random) {
   return claims;
 }
 
-/// A plan that never gives a byte twice: one claim above the other.
+/// Returns a Program whose plan never reuses a byte: claims are placed one above the other.
 Program with_memory(const std::vector<Expected>& claims) {
   Program program = program_of_steps();
   proto::IpuMemory& memory = *program.add_memory();
@@ -93,7 +93,7 @@ Program with_memory(const std::vector<Expected>& claims) {
   return program;
 }
 
-/// Bytes of `category`, or of all, that live at a step on tiles from..to.
+/// Returns the bytes of `category`, or of all categories, that are live at a step on tiles from..to.
 std::uint64_t live(const std::vector<Expected>& claims, std::uint32_t step, std::size_t from, std::size_t to,
                    const std::string& category = "") {
   std::uint64_t sum = 0;
@@ -193,7 +193,7 @@ TEST(Report, NamesBytesThatTensorsShareAfterTheLargest) {
   EXPECT_THAT(found.variables(1).shared_with(), ElementsAre("t1"));
 }
 
-/// train calls body in each of 3 rounds, which runs a product 2 times; load runs it, too.
+/// Returns a Program whose "train" calls "body" in 3 rounds. "body" runs a product twice, and "load" runs it, too.
 Program calling_program() {
   Program program;
   program.set_ipus(1);

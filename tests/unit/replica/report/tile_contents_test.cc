@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// Bytes on each of the tiles, each a class of its own.
+/// Adds a claim with bytes on each of the tiles, each of which is a separate class.
 void claim(proto::IpuMemory& memory, const std::string& category,
            const std::vector<std::pair<std::uint32_t, std::uint32_t>>& lives, const std::vector<std::uint64_t>& bytes) {
   proto::TileLayout& layout = *memory.mutable_layout();
@@ -36,7 +36,7 @@ std::vector<std::int64_t> counts(const std::vector<Bytes>& bytes) {
   return counts;
 }
 
-/// Tile 1 at steps 0 to 4:
+/// Returns the memory of an IPU. Tile 1 stores, at steps 0 to 4:
 ///
 ///   step                  0   1   2   3   4
 ///   code    always live   8   8   8   8   8

@@ -28,7 +28,7 @@ Program planned(const proto::RunConfig& job, const proto::Dataset& data) {
   return *plan_program(*compile_options(job, data));
 }
 
-/// What a job needs on its fullest tile.
+/// Returns the bytes that a job needs on its fullest tile.
 std::uint64_t tile(const proto::RunConfig& job, const proto::Dataset& data) {
   return fullest(planned(job, data)).fullest_tile_peak();
 }
@@ -45,7 +45,7 @@ struct Row {
   std::uint64_t bytes = 0;
   std::string lack;  ///< "fits" or "12,345 B".
   std::string step_time;
-  std::string change;  ///< "" of the job as it is.
+  std::string change;  ///< "" for the unchanged job.
   std::string options;
 
   [[nodiscard]] bool fits() const { return lack == "fits"; }
@@ -70,7 +70,7 @@ std::vector<Row> rows_of(const std::string& table) {
   return rows;
 }
 
-/// The row of a remedy that begins so; an empty one where there is none.
+/// Returns the row of the remedy that begins with `options`. If there is none, fails and returns an empty row.
 Row row_of(const MemoryAdvice& advice, const std::string& options) {
   for (const Row& row : rows_of(advice.table)) {
     if (row.options.starts_with(options)) {
@@ -81,7 +81,7 @@ Row row_of(const MemoryAdvice& advice, const std::string& options) {
   return {};
 }
 
-/// That of a job, as tables have it.
+/// Returns the step time of a job, as tables print it.
 std::string step_time(const proto::RunConfig& job, const proto::Dataset& data) {
   return duration_text(
       device_time(planned(job, data), job, job_length(job, data).value_or(JobLength{})).step_seconds());
@@ -98,7 +98,7 @@ proto::RunConfig mlp(std::int64_t hidden) {
   return job;
 }
 
-/// A small GPT-2, and what it is trained on.
+/// Returns a job of a small GPT-2; `texts` returns its dataset.
 proto::RunConfig gpt2(std::uint32_t micro_batch_size, std::int64_t layers) {
   proto::RunConfig job = config(1, micro_batch_size);
   job.mutable_model()->set_name("gpt2");
@@ -125,7 +125,7 @@ proto::Dataset texts(std::uint32_t length) {
 
 constexpr std::uint64_t kTile = 638'976;  // An mk2's.
 
-/// The job on IPUs of 24 tiles.
+/// Returns the job on IPUs of 24 tiles.
 proto::RunConfig on_few_tiles(proto::RunConfig job, std::uint64_t bytes_per_tile) {
   job.mutable_device()->set_tiles(24);
   job.mutable_device()->set_bytes_per_tile(bytes_per_tile);
@@ -154,7 +154,7 @@ TEST(MemoryAdvice, NamesTheLargestMicroBatchThatFitsAndKeepsTheBatch) {
 
 TEST(MemoryAdvice, TellsOfEachCompilationAndKeepsWithinTheirBudget) {
   constexpr std::size_t kBudget = 160;
-  constexpr std::size_t kOfOneRemedy = 2 * kSplitsMax;  // Each split may be outlined, too.
+  constexpr std::size_t kOfOneRemedy = 2 * kSplitsMax;  // Each split may be compiled again with outlining.
   const proto::RunConfig job = mlp(40'000);
   std::size_t compilations = 0;
   const MemoryAdvice said =
@@ -300,7 +300,7 @@ TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   EXPECT_THAT(said.table, Not(HasSubstr("fits")));
 }
 
-/// A job on two IPUs whose stages are named, of which the third shares an IPU.
+/// Returns a job on two IPUs with three named stages, of which the first and the third share an IPU.
 ChangedJob staged(std::int64_t encoder_layers) {
   ChangedJob job{mlp(9'000), dataset(), encoder_layers};
   job.config.mutable_topology()->set_ipus_per_replica(2);
@@ -340,7 +340,7 @@ TEST(Remedies, PutTheHeadBesideTheEmbeddingsOnAnyNumberOfIpus) {
             "0 1 2 3 0");
 }
 
-/// What a remedy changes in a job that has it as `place`-th, with its setting `setting`.
+/// Applies a setting of the remedy at index `place` to a job.
 ChangedJob changed(ChangedJob job, std::size_t place, std::size_t setting) {
   remedies_for(job).at(place).settings.at(setting)(job);
   return job;
@@ -348,7 +348,7 @@ ChangedJob changed(ChangedJob job, std::size_t place, std::size_t setting) {
 
 constexpr std::size_t kProportion = 1;
 
-/// A job on two IPUs, of which `over` are too full.
+/// Returns a job on two IPUs, of which those marked in `over` are too full.
 ChangedJob crowded(const std::vector<bool>& over) {
   ChangedJob job = staged(0);
   job.tile_bytes = kTile;
@@ -528,7 +528,7 @@ TEST(Remedies, CutAJobOfOneOrTwoIpusIntoPhases) {
   EXPECT_TRUE(wider.is_consistent());
 }
 
-/// The row of `options` has the figures of the job with `change`, which needs less memory.
+/// Expects that the row of `options` has the figures of the job after `change`, and that this job needs less memory.
 void expect_row_of_its_own_compile(const proto::RunConfig& job, const std::string& options,
                                    const std::function<void(proto::MemoryConfig&)>& change) {
   const MemoryAdvice said = advice(job, texts(32));

@@ -46,7 +46,7 @@ TEST(Identity, OfFilesWantsAllThree) {
   EXPECT_EQ(refused.error().message, "--tls-cert, --tls-key and --tls-ca go together, but --tls-key is missing");
 }
 
-// Linux starts no process with an environment variable of 128 KiB.
+// Linux does not start a process that has an environment variable of 128 KiB.
 TEST(Identity, OfFilesFitsIntoAnEnvironmentVariable) {
   const testing::TemporaryFolder folder;
   const TlsIdentity job = identity_of_token(kToken);

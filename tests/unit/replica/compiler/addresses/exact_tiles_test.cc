@@ -1,4 +1,4 @@
-/// `memory.tiles = exact`: tensors live on tiles and nowhere else.
+/// `memory.tiles = exact`: tensors are stored only in the memory of the tiles that they are mapped to.
 
 #include <algorithm>
 #include <string>
@@ -19,7 +19,7 @@ using testing::dataset;
 using testing::Outcome;
 using testing::run_program;
 
-/// A device on which a job takes much of each tile.
+/// Sets a device with so few tiles that the job uses much of the memory of each tile.
 proto::RunConfig on_few_tiles(proto::RunConfig config, const std::string& tiles) {
   config.mutable_device()->set_tiles(24);
   config.mutable_device()->set_bytes_per_tile(1 << 20);
@@ -128,7 +128,7 @@ TEST(ExactTiles, GiveNoByteToTwoClaimsThatLiveTogether) {
   }
 }
 
-/// The claim of a tensor in a layout.
+/// Returns the index of the tensor's claim in the layout of IPU 0.
 int claim_of(const Program& program, const std::string& name) {
   const proto::TileLayout& layout = program.memory(0).layout();
   for (int i = 0; i < layout.claims_size(); ++i) {

@@ -1,4 +1,4 @@
-/// I/O tiles: what lies on them, what they hide, and that they change no bit.
+/// I/O tiles: what is stored on them, which transfers they hide, and that results stay bit-identical.
 
 #include <algorithm>
 #include <map>
@@ -41,7 +41,7 @@ proto::RunConfig with_io_tiles(proto::RunConfig config, std::uint32_t io_tiles) 
   return config;
 }
 
-/// A job on a device of 32 tiles, with optimiser state and accumulators off the chip.
+/// Returns a job on a device of 32 tiles, with optimiser state and accumulators off-chip.
 proto::RunConfig small_job(std::uint32_t io_tiles) {
   proto::RunConfig job = with_io_tiles(config(2, 4), io_tiles);
   testing::set_optimizer(job, "adam");
@@ -74,7 +74,7 @@ void find_largest(const Program& program, const google::protobuf::RepeatedPtrFie
   }
 }
 
-/// What the largest transfer takes on I/O tiles: multiples of 8 bytes.
+/// Returns the bytes of the largest transfer on I/O tiles, rounded up to a multiple of 8.
 std::int64_t largest_transfer(const Program& program, proto::Transfer direction) {
   std::int64_t largest = 0;
   for (const proto::Function& function : program.functions()) {
@@ -159,7 +159,7 @@ TEST(IoTiles, HideTheInputsOfAllMicroBatchesButTheFirst) {
   EXPECT_GE(io.busy[0].io_cycles(), plain.busy[0].host_cycles());
 }
 
-/// Weights off the chip, in four phases on one IPU, and enough micro-batches to hide a load.
+/// Returns a job with off-chip weights, four phases on one IPU, and enough micro-batches to hide a load.
 proto::RunConfig phased_job() {
   proto::RunConfig job = config(1, 16);
   job.mutable_training()->set_gradient_accumulation(64);
@@ -171,7 +171,7 @@ proto::RunConfig phased_job() {
   return job;
 }
 
-/// Cycles of a lane between Streaming Memory and IPU, by step.
+/// Returns the cycles of a lane's transfers between Streaming Memory and the IPU, by step.
 std::map<std::uint32_t, Cycles> streaming(const Program& program, Lane lane) {
   std::map<std::uint32_t, Cycles> by_step;
   train_time(program, [&](const Stretch& bar) {
@@ -198,7 +198,7 @@ TEST(IoTiles, LoadTheWeightsOfAPhaseWhileTheOneBeforeComputes) {
   EXPECT_GE(sum(transfers), sum(streaming(plain, Lane::kTiles)));
   EXPECT_LT(sum(waits), sum(streaming(plain, Lane::kTiles)));
   EXPECT_LT(train_time(io).length, train_time(plain).length);
-  // fc1's, for the forward pass: the longest that there is. Nothing else comes in during the phase before it.
+  // The longest transfer loads fc1's weight for the forward pass. Nothing else is loaded during the preceding phase.
   const auto longest = std::ranges::max_element(transfers, {}, [](const auto& t) { return t.second; });
   EXPECT_GT(longest->second * 5, sum(transfers));
   EXPECT_FALSE(waits.contains(longest->first));

@@ -21,7 +21,7 @@ Claim live(std::uint32_t first, std::uint32_t last, std::int64_t size) {
 
 TEST(MemoryPlan, ReusesBytesOfDeadTensors) {
   //  128 +------+  +----+
-  //      | 0    |  | 2  |  Tensor 2 is born after tensor 0 dies, so it takes its bytes.
+  //      | 0    |  | 2  |  Tensor 2 is born after tensor 0 dies, so it reuses 0's bytes.
   //   64 +--+---+--+-+--+
   //      |  | 1      |
   //    0 |  +--------+
@@ -69,8 +69,8 @@ Claim in_block(std::uint32_t first, std::uint32_t last, std::int64_t size, std::
 
 TEST(MemoryPlan, ABlockKeepsItsDistancesAndClaimsOnlyWhatLives) {
   //  192 +------+
-  //      | 0 +--+--+-------+       1 lies in the upper half of 0 and outlives it: then 2 takes what
-  //  128 |   |    1        |       0 leaves below it.
+  //      | 0 +--+--+-------+       Tensor 1 is in the upper third of 0 and outlives 0. Tensor 2 then uses
+  //  128 |   |    1        |       the bytes below 1 that 0 has freed.
   //      |   +--+--+-------+
   //   64 |      |  +-------+
   //      |      |  | 2     |
@@ -122,7 +122,7 @@ bool live_together(const Claim& a, const Claim& b) {
   });
 }
 
-/// What must hold for every input. The parameter is the seed.
+/// Properties that hold for every input. The parameter is the seed.
 class MemoryPlanProperty : public ::testing::TestWithParam<std::uint32_t> {
  protected:
   MemoryPlanProperty() {
@@ -130,7 +130,7 @@ class MemoryPlanProperty : public ::testing::TestWithParam<std::uint32_t> {
     std::uniform_int_distribution<std::uint32_t> step(0, 100);
     std::uniform_int_distribution<std::int64_t> size(1, 10'000);
     for (int i = 0; i < 200; ++i) {
-      // One span, or two with a gap.
+      // The claim lives for one span, or for two with a gap.
       std::array<std::uint32_t, 4> at = {step(random), step(random), step(random), step(random)};
       std::ranges::sort(at);
       Claim claim = live(at[0], at[1], size(random));
@@ -158,7 +158,7 @@ TEST_P(MemoryPlanProperty, NoTwoLiveTensorsShareAByte) {
   EXPECT_TRUE(verify_plan(claims_, plan_));
 }
 
-/// The lowest multiple of the alignment at which claim `i` shares no bytes with `others`.
+/// Returns the lowest multiple of the alignment at which claim `i` shares no bytes with `others`.
 Bytes lowest_offset(const std::vector<Claim>& claims, const MemoryPlan& plan, std::size_t i,
                     const std::vector<std::size_t>& others) {
   const auto fits = [&](Bytes offset) {
@@ -202,7 +202,7 @@ TEST_P(MemoryPlanProperty, EqualInputsGiveEqualPlans) {
 
 TEST_P(MemoryPlanProperty, PeakIsNeverBelowTheBoundAndStaysCloseToIt) {
   EXPECT_GE(plan_.peak, plan_.lower_bound);
-  // Measured, not proven: a jump here means the placement order got worse.
+  // The bound is measured, not proven. If it is exceeded, the placement order has become worse.
   EXPECT_LE(static_cast<double>(plan_.peak.count()), 1.3 * static_cast<double>(plan_.lower_bound.count()));
 }
 

@@ -1,5 +1,5 @@
-/// Weights, optimiser state, accumulators and stashes in Streaming Memory or divided among the replicas: the same bits
-/// as with everything on the chip, and as many bytes as there should be.
+/// Weights, optimiser state, accumulators and stashes that are off-chip or sharded among the replicas: results are
+/// bit-identical to those of a job with everything on-chip, and the tensors take as many bytes as they should.
 
 #include <algorithm>
 #include <string>
@@ -180,7 +180,7 @@ TEST(OffChip, StateTakesTheBytesOfItsEntriesAndNoMore) {
   EXPECT_EQ(outcome.results[0].streaming_high_water[0].count(), static_cast<std::int64_t>(end));
 }
 
-/// Bytes that copies of a function move in each direction.
+/// Bytes that the copies in a function move in each direction.
 struct Moved {
   std::uint64_t loaded = 0;
   std::uint64_t stored = 0;
@@ -209,7 +209,7 @@ TEST(OffChip, StateMovesOnceEachWayInEachStep) {
   EXPECT_EQ(moved.stored, 421642U * 4);
 }
 
-/// The most variables of a job on the chip at one step of "load".
+/// Returns the largest number of a job's variables that are on-chip at one step of "load".
 std::size_t most_at_once_in_load(bool from_host) {
   proto::RunConfig config = testing::config(1, 4);
   keep_all(config, "off-chip");
@@ -296,7 +296,7 @@ TEST(Sharded, SaysSoWhereNothingIs) {
                                                  "another IPU"));
 }
 
-/// What equivalence says of a placed job after `damage`.
+/// Returns the verdict of verify_equivalence on a placed job after `damage`, or "".
 std::string verdict_on(const proto::RunConfig& job, const std::function<void(Graph&)>& damage) {
   const CompileOptions options = *compile_options(job, dataset());
   Job placed;
@@ -315,7 +315,7 @@ std::string verdict_on(const proto::RunConfig& job, const std::function<void(Gra
   return status ? "" : status.error().message;
 }
 
-/// Calls change(operations, place) for the first operation that `is` finds in "train".
+/// Calls change(operations, index) for the first operation outside "load" that satisfies `is`.
 void at_first(Graph& graph, const std::function<bool(const Operation&)>& is,
               const std::function<void(std::vector<Operation>&, std::size_t)>& change) {
   for (Function& function : graph.functions) {
@@ -360,7 +360,7 @@ TEST(Damage, AMissingStoreIsFound) {
   EXPECT_THAT(verdict_on(off_chip_state(), [](Graph& g) { at_first(g, stores, remove); }), HasSubstr("momentum"));
 }
 
-/// Its value would still be right: the tensor would be on the chip during the whole run.
+/// Value numbering would not find this: the tensor would stay on-chip during the whole run, with the right value.
 TEST(Damage, AMissingLoadIsFoundByThePassesVerifier) {
   const CompileOptions options = *compile_options(off_chip_state(), dataset());
   Job job = *run_passes(options);
@@ -391,7 +391,7 @@ TEST(Damage, AnotherTensorsBufferIsFound) {
             "");
 }
 
-/// Equal layers, whose momenta are entries of one buffer.
+/// Returns a job with identical layers, whose momenta are entries of one buffer.
 proto::RunConfig equal_layers_off_chip() {
   proto::RunConfig job = off_chip_state();
   job.mutable_model()->set_name("resnet18");
@@ -434,7 +434,7 @@ TEST(Damage, AnEntryThatIsStoredBeforeTheUpdateIsFound) {
 
 TEST(Damage, AMissingGatherIsFound) {
   proto::RunConfig job = sharded_state();
-  job.mutable_training()->set_evaluate(false);  // It would gather what training reads then.
+  job.mutable_training()->set_evaluate(false);  // Evaluation would also gather the weights that training reads.
   EXPECT_NE(verdict_on(job, [](Graph& g) { at_first(g, AllGather::is, remove); }), "");
 }
 
@@ -462,7 +462,7 @@ bool updates(const Operation& operation) {
   return operation.kind == "momentum";
 }
 
-/// What the update cuts is known by its place, whatever the shapes are.
+/// The update's sharded operands are known by their positions, whatever their shapes are.
 TEST(Damage, AWholeBesideShardsIsFound) {
   EXPECT_THAT(verdict_on(sharded_state(),
                          [](Graph& g) {

@@ -1,4 +1,4 @@
-/// What compiled jobs claim on tiles, beside tensors.
+/// The claims of compiled jobs on tiles, other than those of tensors.
 
 #include <algorithm>
 #include <map>
@@ -27,11 +27,11 @@ Program compiled(const proto::RunConfig& config, const proto::Dataset& data) {
 
 /// A claim on an IPU's tiles.
 struct Claimed {
-  std::int64_t bytes = 0;  ///< On all tiles.
+  std::int64_t bytes = 0;  ///< Total over all tiles.
   proto::TileClaim claim;
 };
 
-/// Those of a category, in order.
+/// Returns the claims of a category on an IPU, in order.
 std::vector<Claimed> claims_of(const Program& program, int ipu, Category category) {
   const proto::TileLayout& layout = program.memory(ipu).layout();
   std::vector<Claimed> found;
@@ -47,14 +47,14 @@ std::vector<Claimed> claims_of(const Program& program, int ipu, Category categor
   return found;
 }
 
-/// Those of all-reduces in the order of their steps: link buffers, but for code.
+/// Returns the link buffers of all-reduces in the order of their steps, without the code for the links.
 std::vector<Claimed> ring_buffers(const Program& program) {
   std::vector<Claimed> found = claims_of(program, 0, Category::kLinkBuffer);
   std::erase_if(found, [](const Claimed& one) { return one.claim.lives(0).first() == 0; });
   return found;
 }
 
-/// The largest weight of a job on one replica.
+/// Returns the bytes of the job's largest weight on one replica.
 std::int64_t largest_weight(const Program& program) {
   std::uint64_t largest = 0;
   for (const proto::Tensor& tensor : program.tensors()) {
@@ -83,7 +83,7 @@ TEST(TileDemand, OfAnAllReduceIsARingsPartOfItsLargestTensor) {
   }
 }
 
-/// Whether a claim lives at a step.
+/// Returns whether a claim is live at a step.
 bool lives_at(const proto::TileClaim& claim, std::uint32_t step) {
   return std::ranges::any_of(claim.lives(),
                              [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });
@@ -113,8 +113,8 @@ TEST(TileDemand, OfAnAllReduceInTheBackgroundLastsUntilItIsAwaited) {
   }
 }
 
-/// BERT-Large's first layer on IPU 0 and its second one on IPU 1, sequences of 128 tokens, in half precision,
-/// activations kept.
+/// Returns a half-precision job of two layers of BERT-Large, one on each IPU, with sequences of 128 tokens and without
+/// recomputation.
 proto::RunConfig two_layers_of_bert(std::uint32_t micro_batch) {
   proto::RunConfig job = testing::config(1, micro_batch);
   job.mutable_model()->set_name("bert-large");
@@ -131,7 +131,7 @@ proto::RunConfig two_layers_of_bert(std::uint32_t micro_batch) {
   return job;
 }
 
-/// What such a job is trained on.
+/// Returns the dataset for that job.
 proto::Dataset sequences() {
   proto::Dataset data = testing::dataset();
   data.clear_tensors();
@@ -148,9 +148,9 @@ proto::Dataset sequences() {
   return data;
 }
 
-// Seed 001, table 5.1: FIFO variables of BERT-Large are 2.0, 2.0, 1.5 and 1.5 MB with batches of 1, and eight times
-// that with batches of 8. It names neither tensors nor the sequence length: these are what a layer keeps beside its
-// feed-forward network's products and its attention's, for sequences of 128 tokens in two places.
+// In table 5.1 of seed 001, the FIFO variables of BERT-Large have 2.0, 2.0, 1.5 and 1.5 MB with batches of 1, and eight
+// times that with batches of 8. The table names neither tensors nor the sequence length. The sizes match what a layer
+// keeps for the products of its feed-forward network and attention, with 128 tokens and stashes of two places.
 TEST(TileDemand, OfStashesOfBertLargeIsThatOfItsFifosInTheGuide) {
   constexpr std::int64_t kMebi = 1 << 20;
   const std::string layer = "bert.encoder.layer.0.";
@@ -171,7 +171,7 @@ TEST(TileDemand, OfStashesOfBertLargeIsThatOfItsFifosInTheGuide) {
   }
 }
 
-/// The gradient of a vocabulary's embedding, cut for so little memory that the smallest plan takes a block of the
+/// The gradient of a vocabulary's embedding, for so little memory that the smallest plan computes one block of the
 /// vocabulary at a time.
 TEST(TileDemand, OfManySmallStepsCrowdsNoTile) {
   const Device device = *find_device("mk2");
@@ -207,7 +207,7 @@ TEST(TileDemand, OfManySmallStepsCrowdsNoTile) {
   }
 }
 
-/// What runs besides a convolution that is computed in steps has code like any other step.
+/// The loop around a convolution that is computed in steps needs code like any other step.
 TEST(TileDemand, OfAProductInStepsHasTheCodeOfItsLoop) {
   const auto code_at = [](std::uint32_t permille) {
     proto::RunConfig job = testing::config(1, 64);

@@ -8,7 +8,7 @@
 namespace poprun {
 namespace {
 
-/// Bytes on each of the tiles.
+/// Adds a claim of bytes[t] on each tile t.
 void claim(TileClaims& claims, std::vector<Span> spans, const std::vector<std::int64_t>& bytes) {
   claims.add({}, std::move(spans), bytes);
 }
@@ -64,7 +64,7 @@ TEST(TilePlan, NeverGivesAByteTwiceAtOneStep) {
     for (std::size_t tile = 0; tile < static_cast<std::size_t>(tiles); ++tile) {
       const TileClass& one = plan.classes[plan.class_of_tile[tile]];
       for (std::uint32_t step = 0; step < 15; ++step) {
-        std::map<std::int64_t, std::size_t> owner;  // By byte.
+        std::map<std::int64_t, std::size_t> owner;  // The claim that owns each byte.
         for (std::size_t i = 0; i < claims.claims().size(); ++i) {
           const TileClaim& c = claims.claims()[i];
           const Span& span = claims.spans()[c.spans][0];

@@ -20,7 +20,7 @@ using testing::run;
 
 constexpr double kRate = 0x1p-9;
 
-/// loss = the sum of y(w), w = [1, 1] at first and float in any precision.
+/// Returns a model whose loss is the sum of y(w). The weight w starts as [1, 1] and is float in any precision.
 Forward sum_of(const std::function<TensorId(Builder&, TensorId w)>& y) {
   return [y](Builder& builder, const std::vector<TensorId>& /*inputs*/, bool /*training*/) {
     const TensorType type{DataType::kF32, {2}, Layout::kRowMajor};
@@ -34,7 +34,7 @@ Forward sum_of(const std::function<TensorId(Builder&, TensorId w)>& y) {
   };
 }
 
-/// Every micro-batch's gradient is `slope`.
+/// Returns a model in which every micro-batch's gradient is `slope`.
 Forward constant_slope(double slope) {
   return sum_of([slope](Builder& builder, TensorId w) {
     return builder.add_one("mul", {w, builder.constant("slopes", {2}, {slope, slope})}, {}, "y");
@@ -52,7 +52,7 @@ proto::RunConfig job_of(std::uint32_t replicas, std::uint32_t micro_batches) {
   return job;
 }
 
-/// How far the first step moves the weight of `constant_slope`, in gradients.
+/// Returns how far the first step moves the weight of `constant_slope`, in units of rate * slope.
 double moved(const proto::RunConfig& job, double slope) {
   const float w = run(job, {}, testing::kToTheEnd, constant_slope(slope)).records[0].tensors.at("w")[0];
   return (1 - static_cast<double>(w)) / (kRate * slope);
@@ -96,7 +96,7 @@ TEST(Accumulation, RoundsAfterEachMicroBatchInHalfButNotInFloat) {
 }
 
 TEST(Accumulation, AsARunningMeanDoesNotOverflow) {
-  // Four gradients of 30,000 add up to more than float16's largest number.
+  // Four gradients of 2^14 add up to more than float16's largest number.
   proto::RunConfig job = job_of(1, 4);
   job.mutable_model()->set_precision("half");
   job.mutable_training()->set_check_finite(false);
@@ -108,7 +108,7 @@ TEST(Accumulation, AsARunningMeanDoesNotOverflow) {
   EXPECT_FALSE(std::isfinite(moved(job, 0x1p14)));
 }
 
-/// Weights of small-cnn after a step at `rate`.
+/// Returns the weights of small-cnn after two steps at `rate`.
 std::map<std::string, std::vector<float>> weights(const char* kind, const char* reduction, double rate) {
   proto::RunConfig job = config(4, 2);
   job.mutable_training()->set_steps(2);
@@ -139,7 +139,7 @@ TEST(Accumulation, OfRunningMeansIsThatOfMeansUpToRounding) {
 }
 
 TEST(Accumulation, HoldsOneAccumulatorForEachUseOfAWeight) {
-  // Two operations name w: the first one twice.
+  // Two operations read w; the first of them reads it twice.
   const Forward cube = sum_of([](Builder& builder, TensorId w) {
     const TensorId square = builder.add_one("mul", {w, w}, {}, "square");
     return builder.add_one("mul", {square, w}, {}, "y");
@@ -154,7 +154,7 @@ TEST(Accumulation, HoldsOneAccumulatorForEachUseOfAWeight) {
       }
     }
     std::set<std::string> expected;
-    if (micro_batches > 1) {  // The first becomes the sum of both.
+    if (micro_batches > 1) {  // Two uses of w, hence two accumulators.
       expected = {"w.accumulator", "w.accumulator.1"};
     }
     EXPECT_EQ(accumulators, expected);

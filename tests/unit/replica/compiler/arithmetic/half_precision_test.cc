@@ -1,4 +1,4 @@
-/// Half precision: stored values are float16, computed ones are correct up to rounding.
+/// Half precision: stored values are float16, and computed values are correct up to rounding.
 
 #include <cmath>
 #include <limits>
@@ -120,12 +120,12 @@ std::vector<float> random_halves(std::size_t count, std::uint32_t seed) {
   return values;
 }
 
-/// A double rounded to half through float. The double rounding matters only at half a step.
+/// Rounds a double to half through float. The second rounding matters only halfway between two halves.
 double rounded(double value) {
   return static_cast<double>(to_float(to_half(static_cast<float>(value))));
 }
 
-/// The distance between neighbouring halves at a value.
+/// Returns the distance between neighbouring halves at a value.
 double step_at(double value) {
   return std::ldexp(1.0, std::max(std::ilogb(std::max(std::abs(value), 1e-9)), -14) - 10);
 }
@@ -155,7 +155,7 @@ TEST(HalfKernel, ComputesInFloatAndRoundsOnce) {
   }
 }
 
-/// A sum over channels in kPartials pieces, each rounded, and rounded once more at the end.
+/// Returns a sum over channels in kPartials pieces: each piece is rounded, and so is their sum.
 double sum_of_rounded_pieces(const std::vector<double>& products, double once) {
   const auto size = static_cast<std::int64_t>(products.size());
   double sum = 0;
@@ -272,7 +272,7 @@ TEST(HalfKernel, RoundsAtRandomByNameStepAndElement) {
     EXPECT_TRUE(value == 1 || value == 1 + 0x1p-10);
     mean += value / kCount;
   }
-  // A quarter is rounded up: 1,000 of 4,000, deviation 27.
+  // A quarter of the values is rounded up: 1,000 of 4,000, with a standard deviation of 27.
   EXPECT_NEAR((mean - 1) / 0x1p-10, 0.25, 0.03);
   EXPECT_EQ(first, draw(7, 5, "w")) << "the same on every replica";
   EXPECT_NE(first, draw(8, 0, "w"));
@@ -304,12 +304,12 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   EXPECT_EQ(types_of(*half, proto::ROLE_GRADIENT), std::set<std::string>{"f16"});
   EXPECT_EQ(types_of(*half, proto::ROLE_OPTIMIZER_STATE), std::set<std::string>{"f32"});
   EXPECT_EQ(half->parameter_count(), whole->parameter_count());
-  // Momentum stays float: 6 of 8 bytes per weight remain, and half of the activations.
+  // Momentum stays float, so 6 of 8 bytes per weight remain, and half of the activations' bytes.
   EXPECT_LT(half->memory(0).images_peak(), whole->memory(0).images_peak() * 7 / 10);
   EXPECT_LT(walk(*half, *find_function(*half, "train")).length, walk(*whole, *find_function(*whole, "train")).length);
 }
 
-/// Data like that the model was published with.
+/// Returns the description of data like those that the model was published with.
 proto::Dataset dataset_of(const Model& model) {
   proto::Dataset data = dataset();
   data.clear_tensors();
@@ -325,7 +325,7 @@ proto::Dataset dataset_of(const Model& model) {
   return data;
 }
 
-/// Tensors that operators output as statistics: listed here, not taken from their descriptions.
+/// Returns the statistics that operators output. They are listed here, not taken from the operators' descriptions.
 std::set<TensorId> statistics_in(const Graph& graph) {
   std::set<TensorId> found;
   for (const Function& function : graph.functions) {
@@ -403,7 +403,7 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
       job.mutable_training()->set_loss_scaling(1024);
       job.mutable_training()->set_steps(1);
       set_optimizer(job, "sgd");
-      // Far enough that the rounding of the weights is invisible.
+      // At this rate, weights move so far that their rounding is invisible.
       job.mutable_training()->set_learning_rate(kRate);
       proto::RunConfig nothing = job;
       nothing.mutable_training()->set_learning_rate(1e-30);
@@ -424,7 +424,7 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
           error += (moved - gradient[i]) * (moved - gradient[i]);
           norm += gradient[i] * gradient[i];
         }
-        // One unit near zero on the other side of its relu makes up 5 % of a gradient.
+        // A single unit near zero that falls on the other side of its relu can make up 5 % of a gradient.
         EXPECT_LT(std::sqrt(error), 0.12 * std::sqrt(norm)) << name << " partials " << partials;
       }
     }
@@ -491,7 +491,7 @@ TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
   EXPECT_GT(moved(true), 2 * moved(false));
 }
 
-/// gpt2 on the made-up images' first bytes as tokens; `kept` is the value of its whole attention mask, if it has one.
+/// Returns gpt2 on the first bytes of the made-up images as tokens; `kept`, if given, fills its attention mask.
 testing::Forward tiny_gpt2(std::optional<double> kept) {
   return [kept](Builder& builder, const std::vector<TensorId>& inputs, bool training) {
     const Attributes to_integers{{"to", std::string{"i32"}}};
@@ -520,7 +520,7 @@ testing::Forward tiny_gpt2(std::optional<double> kept) {
 }
 
 TEST(HalfPrecision, MasksOfAttentionStayFinite) {
-  // Two masks add up above the diagonal, and in the last case every token is masked.
+  // Above the diagonal, the two masks add up. With 0.0, every token is masked.
   for (const auto kept : {std::optional<double>{}, std::optional{1.0}, std::optional{0.0}}) {
     double loss = 0;
     for (const std::string precision : {"float", "half"}) {
@@ -611,7 +611,7 @@ TEST(Finite, AnExtremeIsAnInfinityOrTheLargestNumberThereIs) {
   EXPECT_FALSE(has_extreme(f16({1}), std::as_bytes(std::span(halves)), DataType::kF16));
 }
 
-/// The error that ends a job with one replica.
+/// Returns the error that ends a job with one replica.
 Error failure_of(const proto::RunConfig& job) {
   const auto program = compile(*compile_options(job, dataset()));
   EXPECT_TRUE(program);

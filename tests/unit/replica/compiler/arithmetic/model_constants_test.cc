@@ -1,4 +1,4 @@
-/// A model's own tables of constants, and what it keeps in float32.
+/// Tables of constants that a model brings, and tensors that it keeps in float32.
 
 #include <algorithm>
 #include <cmath>
@@ -23,8 +23,8 @@ double frequency(std::int64_t pair) {
   return std::pow(10'000, -static_cast<double>(pair) / kPairs);
 }
 
-/// The angles of a rotary embedding (Su et al., "RoFormer", arXiv:2104.09864), position times frequency, in a half
-/// precision job: how far they are from those in float64.
+/// Compares the angles of a rotary embedding (Su et al., "RoFormer", arXiv:2104.09864), position times frequency, in a
+/// half-precision job with those in float64.
 class RotaryAngles : public ::testing::Test {
  protected:
   RotaryAngles() { graph_.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}}; }
@@ -44,7 +44,7 @@ class RotaryAngles : public ::testing::Test {
                             {}, "angles");
   }
 
-  /// The largest error of the tensor `angles`, in radians.
+  /// Returns the largest error of the tensor `angles`, in radians.
   double largest_error(TensorId angles) {
     EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
     use_half(graph_, {.half = true});
@@ -97,7 +97,7 @@ TEST_F(RotaryAngles, AreOffByMoreThanATenthOtherwise) {
   EXPECT_GT(largest_error(product()), 0.1);
 }
 
-/// A linear classifier whose logits are multiplied by `factors` f32[10].
+/// Returns a linear classifier whose logits are multiplied by `factors` f32[10].
 testing::Forward scaled_by(TensorId (*factors)(Builder&)) {
   return [factors](Builder& builder, const std::vector<TensorId>& in, bool /*training*/) {
     const TensorId x = layers::flatten(builder, "x",

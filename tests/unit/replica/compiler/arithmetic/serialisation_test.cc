@@ -1,5 +1,5 @@
-/// Serialised dense layers and embeddings: the same numbers in slices, as a second implementation in double and
-/// differences of it say.
+/// Serialised dense layers and embeddings: values in slices match a second implementation in double, and gradients
+/// match its differences.
 
 #include <algorithm>
 #include <array>
@@ -24,7 +24,7 @@ using testing::GraphRunner;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kRows = 3;        ///< Tokens.
-constexpr std::int64_t kVocabulary = 7;  ///< Rows of the table; slices of 3 are 3, 3 and 1.
+constexpr std::int64_t kVocabulary = 7;  ///< Rows of the table, which slices of 3 cut into 3, 3 and 1.
 constexpr std::int64_t kHidden = 4;
 constexpr std::array<std::int32_t, kRows> kTokens = {6, 2, -7};
 
@@ -32,8 +32,8 @@ TensorType f32(Shape shape) {
   return {DataType::kF32, std::move(shape), Layout::kRowMajor};
 }
 
-/// y = embedding(tokens) v^T projected by the tied table w with a bias; the loss is the sum of y^2. Without `tied` the
-/// projection has a table of its own, by input channels.
+/// A job that projects embedding(tokens) v^T to y with the tied table w and a bias; the loss is the sum of y^2. Without
+/// `tied`, the projection has a separate table, stored by input channels.
 CompileOptions options_of(bool tied) {
   CompileOptions options;
   options.model = "tiny";
@@ -98,7 +98,7 @@ double loss_of(const Weights& p, bool tied) {
   return loss;
 }
 
-/// The gradient by one group of weights, by central differences.
+/// Returns the gradient with respect to one group of weights, by central differences.
 std::vector<double> slope(std::vector<double> Weights::*group, bool tied) {
   std::vector<double> slopes;
   for (std::size_t i = 0; i < (weights().*group).size(); ++i) {
@@ -114,7 +114,7 @@ std::vector<double> slope(std::vector<double> Weights::*group, bool tied) {
 struct Computed {
   Job job;
   double loss = 0;
-  std::map<std::string, std::vector<double>> gradients;  ///< Of all uses together.
+  std::map<std::string, std::vector<double>> gradients;  ///< Sums over all uses of a weight.
 };
 
 /// Runs the forward and backward pass of the job as the pass "slices" leaves it.
@@ -245,7 +245,7 @@ TEST(Serialisation, IsRefusedWhereThereIsNothingToCut) {
               HasSubstr("'mixed' has 4 output channels; use at most that many slices"));
 }
 
-/// The verdict of the verifier of "slices" after `damage`.
+/// Returns the verdict of the verifier of "slices" after `damage`.
 std::string verdict_on(const std::function<void(Graph&, std::vector<Operation>&)>& damage) {
   CompileOptions options = options_of(/*tied=*/true);
   options.serialisation.embedding = 3;

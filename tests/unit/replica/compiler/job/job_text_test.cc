@@ -70,7 +70,7 @@ TEST(JobText, NeedsOnlyAGraph) {
   EXPECT_FALSE(job->training);
 }
 
-/// The error of a job with this line before its graph, which begins at line 10 of a file.
+/// Returns the error of a job with this line before its graph, which begins at line 10 of a file.
 std::string error_of(const std::string& line, std::string_view graph = kGraph) {
   const Result<Job> job = parse_job("stages ipus=[0,1]\n" + line + "\n" + std::string{graph}, 10);
   return job ? "" : job.error().message;

@@ -1,4 +1,4 @@
-/// Which tensors lie in each other's bytes; and that this changes no bit of any result.
+/// Aliases: which tensors share bytes, and that sharing keeps all results bit-identical.
 
 #include "replica/compiler/lives/aliases.h"
 
@@ -25,7 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// The aliases of a graph, asked by names.
+/// The aliases in a graph, looked up by the tensors' names.
 class Found {
  public:
   explicit Found(const std::string& text) {
@@ -37,7 +37,7 @@ class Found {
     aliases_ = find_aliases(graph_, compute_liveness(graph_));
   }
 
-  /// Bytes from the first one of `a` to that of `b`; nothing if they are not of one block.
+  /// Returns the bytes from the beginning of `a` to that of `b`, or nothing if they are not in one block.
   [[nodiscard]] std::optional<std::int64_t> distance(std::string_view a, std::string_view b) const {
     const std::optional<Alias>& at_a = aliases_.at(index_of(graph_.find(a)));
     const std::optional<Alias>& at_b = aliases_.at(index_of(graph_.find(b)));
@@ -52,7 +52,7 @@ class Found {
 
 constexpr std::optional<std::int64_t> kApart = std::nullopt;
 
-/// A function in which x, of 64 bytes, comes from the host, and a to d are of the same type.
+/// Returns a function in which x, of 64 bytes, comes from the host, and a to d have the same type as x.
 std::string in_function(const std::string& operations) {
   return R"(
       tensor x : f32[16] stream
@@ -141,7 +141,7 @@ TEST(InPlace, WhatALaterStashOrRoundNeedsIsNotOverwritten) {
   )")
                 .distance("x", "a"),
             kApart);
-  // Rounds to come read f again.
+  // Later rounds read f again.
   EXPECT_EQ(Found(R"(
       tensor f : f32[16] activation
       tensor h : f32[16] activation
@@ -356,7 +356,7 @@ TEST(View, AConcatenationIsWhereItsPartsAre) {
   EXPECT_EQ(twice.distance("x", "z"), kApart) << "x cannot lie at two places";
 }
 
-/// Writes random numbers from a generator of its own, and keeps what it reads.
+/// A host that writes random numbers from its own generator, and records what it reads.
 class RandomHost final : public HostIo {
  public:
   Status write(const std::string& /*stream*/, const StreamPart& part) override {
@@ -385,11 +385,11 @@ class RandomHost final : public HostIo {
 };
 
 struct Ran {
-  std::vector<std::uint32_t> bits;  ///< All that the host read.
-  std::uint64_t bound = 0;          ///< Bytes at the worst step.
+  std::vector<std::uint32_t> bits;  ///< Everything that the host read.
+  std::uint64_t bound = 0;          ///< Lower bound of the plan's memory, in bytes.
 };
 
-/// Compiles and runs a graph with poison in dead bytes.
+/// Compiles a graph and runs it twice with poison in dead bytes.
 Ran run(const Graph& graph, bool in_place) {
   CompileOptions options;
   options.device = *find_device("mk2");
@@ -410,7 +410,7 @@ Ran run(const Graph& graph, bool in_place) {
   return {host.what_it_read(), program->memory(0).lower_bound()};
 }
 
-/// A random graph of tensors of a few sizes, whose operations read any of those before.
+/// A random graph of tensors of a few sizes, whose operations read any earlier tensors.
 class RandomGraph {
  public:
   explicit RandomGraph(std::uint32_t seed) : random_(seed) {
@@ -421,7 +421,7 @@ class RandomGraph {
       }
       graph_.at(place).operations.push_back({"stream_out", {any(), any()}, {}, {{"stream", std::string{"o"}}}});
       if (place.region == 1) {
-        made_.resize(before_);  // What a round leaves is not for what comes after it.
+        made_.resize(before_);  // Operations after a repeated region do not read the tensors of its rounds.
       }
       before_ = made_.size();
     }
@@ -474,7 +474,7 @@ class RandomGraph {
       case 3: {
         std::vector<TensorId> alike;
         std::ranges::copy_if(made_, std::back_inserter(alike), [&](TensorId id) { return shape(id) == shape(x); });
-        // No products: 30 of them would overflow.
+        // There is no "mul", since 30 products would overflow.
         const char* kinds[] = {"add", "min", "sub", "max", "relu_gradient", "gelu_gradient"};
         make(place, kinds[below(6)], {x, alike[below(alike.size())]}, {});
         break;
@@ -534,7 +534,7 @@ TEST_P(AliasesProperty, ChangeNoBitAndNeedNoMoreBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, AliasesProperty, ::testing::Range(0U, 200U));
 
-/// Why a run of a function on x of 64 bytes ends, or "".
+/// Returns the error that ends a run of a function on x of 64 bytes, or "".
 std::string end_of(const std::string& operations) {
   const auto graph = parse_graph(in_function(operations));
   EXPECT_TRUE(graph);

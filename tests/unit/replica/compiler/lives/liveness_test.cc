@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// Text in, text out: `name [first, last]`, with several such spans, or `name always`, one line per tensor.
+/// Returns the live ranges of a graph, given as text: per tensor a line `name [first, last]...` or `name always`.
 std::string liveness_of(std::string_view text) {
   const auto graph = parse_graph(text);
   if (!graph) {

@@ -18,7 +18,7 @@ namespace {
 using testing::few_tiles;
 using testing::random_product;
 
-/// All steps of a plan.
+/// Returns all steps of a plan.
 std::vector<StepIndex> steps_of(const Splits& s) {
   std::vector<StepIndex> steps;
   for (std::int64_t i = 0; i < s.serial_inputs; ++i) {
@@ -29,10 +29,10 @@ std::vector<StepIndex> steps_of(const Splits& s) {
   return steps;
 }
 
-/// One range for each index that a dimension's part has, in the order of the dimension.
+/// The ranges of a dimension's parts, in the order of the dimension.
 using Ranges = std::vector<Range>;
 
-/// Whether the ranges follow each other from 0 to `size` without a gap, an overlap or an empty one.
+/// Returns whether the ranges cover 0 to `size` in order, without gaps or overlaps, and none of them is empty.
 bool tiles_exactly(const Ranges& ranges, std::int64_t size) {
   std::int64_t end = 0;
   for (const Range& range : ranges) {
@@ -55,8 +55,8 @@ void for_each_part(const Plan& plan, Visit visit) {
   }
 }
 
-/// How often each (group, image, output channel, output place, input channel, kernel place) of the viewed product is
-/// multiplied, by going through every tile and step.
+/// Counts, by visiting every tile and step, how often each (group, image, output channel, output place, input channel,
+/// kernel place) of the viewed product is multiplied.
 std::vector<int> brute_force_counts(const Plan& plan) {
   const Product& p = plan.viewed.product;
   const std::array<std::int64_t, 8> sizes = {p.groups,          p.batch,          p.output_channels, p.field[0].output,
@@ -92,8 +92,8 @@ std::vector<int> brute_force_counts(const Plan& plan) {
   return counts;
 }
 
-/// The ranges of each dimension, in order. They depend on nothing but their own indices, which brute_force_counts()
-/// does not assume.
+/// Checks that the ranges of each dimension cover it exactly. Assumes, unlike brute_force_counts(), that the ranges of
+/// a dimension depend only on that dimension's indices.
 void expect_exact_cover(const Plan& plan) {
   const Splits& s = plan.splits;
   const Product& p = plan.viewed.product;
@@ -180,7 +180,7 @@ TEST(Plan, PutsNeighboursInOutputChannelsOnNeighbouringTiles) {
   Plan plan;
   plan.splits = {.groups = 2, .inputs = 3, .kernel = 1, .batch = 1, .rows = 5, .columns = 7, .outputs = 4};
 
-  // ((group * 3 + input) * 5 + row) * 7 + column) * 4 + output.
+  // (((group * 3 + input) * 5 + row) * 7 + column) * 4 + output.
   EXPECT_EQ(plan.tile_of({.group = 1, .input = 2, .row = 3, .column = 6, .output = 1}),
             (((1 * 3 + 2) * 5 + 3) * 7 + 6) * 4 + 1);
   EXPECT_EQ(plan.splits.tiles(), 2 * 3 * 5 * 7 * 4);
@@ -206,7 +206,7 @@ TEST(Plan, NoPartIsLargerThanTheLoadThatIsCharged) {
   }
 }
 
-/// Different input elements that a part reads in one dimension, by the definition.
+/// Counts the different input elements that a part reads in one dimension, by the definition.
 std::int64_t read_by(const FieldDimension& d, Range outputs, Range kernel) {
   std::vector<bool> read(static_cast<std::size_t>(d.input));
   for (std::int64_t y = outputs.begin; y < outputs.end; ++y) {
@@ -240,7 +240,7 @@ TEST(Plan, ChargesEveryInputThatAPartReads) {
 }
 
 TEST(PartRange, CutsBlocksWithASmallerLastPart) {
-  // 10 channels in blocks of 4 are 3 blocks; two parts have 2 and 1 of them.
+  // 10 channels make 3 blocks of up to 4; the two parts have 2 blocks and 1 block.
   EXPECT_EQ(part_range(10, 4, 2, 0), (Range{0, 8}));
   EXPECT_EQ(part_range(10, 4, 2, 1), (Range{8, 10}));
 }

@@ -1,4 +1,4 @@
-/// Which setting decides for a convolution or matmul, and what reaches the operations of a job.
+/// Which setting applies to a convolution or matmul, and which settings reach the operations of a job.
 
 #include <map>
 
@@ -46,7 +46,7 @@ TEST(PlannerOptions, AreSixTenthsAndFloatWhereNobodySaysAnything) {
   EXPECT_FALSE(is_default({.available_memory = {everywhere(500)}}));
 }
 
-// Each line's setting is narrower than those above it, in whatever order they are written.
+// Each line's setting is more specific than those above it, and wins in either order.
 TEST(PlannerOptions, TheNarrowerWins) {
   const std::vector<Proportion> broad_to_narrow = {{.text = "a", .value = 1},
                                                    {.text = "b", .products = kMatmul, .value = 2},
@@ -67,7 +67,7 @@ TEST(PlannerOptions, TheNarrowerWins) {
   }
   const ProductSettings all = settings_of({.available_memory = broad_to_narrow});
   EXPECT_EQ(all.of(product).permille_by, "memory.available-memory-proportion-operators = fc.$=7");
-  // Others get what is for them.
+  // Other products get the most specific setting that applies to them.
   EXPECT_EQ(all.of({kMatmul, 3, 5, "fc12"}).permille, 6);
   EXPECT_EQ(all.of({kConvolution, 3, 5, "fc12"}).permille, 5);
   EXPECT_EQ(all.of({kMatmul, 3, 4, "fc12"}).permille, 4);
@@ -136,7 +136,7 @@ proto::ProductSetting& add_setting(proto::RunConfig& job, const std::string& ope
   return setting;
 }
 
-/// By product of the job's graph, its first output's name and its partial sums.
+/// Returns the precision of the partial sums of each product in the job's graph, by the name of its first output.
 std::map<std::string, Precision> partials_in(const proto::RunConfig& job) {
   const auto options = compile_options(job, testing::dataset());
   EXPECT_TRUE(options) << options.error().message;
@@ -171,7 +171,7 @@ TEST(PlannerOptions, GradientsAndEvaluationHaveThoseOfTheForwardPass) {
     ASSERT_TRUE(found.contains(name)) << name;
     EXPECT_EQ(found.at(name), Precision::kFloat) << name;
   }
-  // And conv2's input gradient, which bears the name of what conv2 reads.
+  // The fourth is conv2's input gradient, which is named after the tensor that conv2 reads.
   EXPECT_EQ(std::ranges::count(found, Precision::kHalf, [](const auto& f) { return f.second; }), 4);
 }
 
@@ -198,7 +198,7 @@ TEST(PlannerOptions, AProportionChangesNoNumberFormatAndReachesEveryOperation) {
       }
     }
   }
-  // Two of either kind: forward in training and evaluation, and two gradients each, but for the images'.
+  // Two matmuls and two convolutions have two forward passes and two gradients each. The images have no gradient.
   EXPECT_EQ(products[250], 8);
   EXPECT_EQ(products[600], 7);
 }

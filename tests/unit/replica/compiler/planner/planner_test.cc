@@ -22,7 +22,7 @@ Device chip(const char* name) {
   return *find_device(name);
 }
 
-/// Products of all kinds: those of a training step of ResNet-50 and some matmuls.
+/// Returns products of all kinds: those of a training step of ResNet-50, and some matmuls.
 std::vector<Product> many_products() {
   std::vector<Product> products = training_products(resnet_50(4, Arithmetic::kF16PartialsF16));
   for (const Arithmetic arithmetic : {Arithmetic::kF32, Arithmetic::kF16}) {
@@ -33,7 +33,7 @@ std::vector<Product> many_products() {
   return products;
 }
 
-/// Every fifth of them.
+/// Returns every fifth of those products.
 std::vector<Product> some_products() {
   const std::vector<Product> all = many_products();
   std::vector<Product> some;
@@ -52,7 +52,7 @@ TEST(Planner, MoreMemoryNeverGivesASlowerPlan) {
       if (!choice.target_met) {
         continue;
       }
-      // The plan of least memory, which an unmet target gives, is the slowest one.
+      // The plan of least memory, which is chosen if the target cannot be met, is the slowest.
       EXPECT_LE(choice.plan->cycles(), fastest) << to_text(product) << " at " << permille;
       fastest = choice.plan->cycles();
     }
@@ -126,7 +126,7 @@ TEST(Planner, HalfPartialsNeverMakeAProductSlower) {
   }
 }
 
-/// Seed 003: ResNeXt-50 32x4d, inference in float, batch 20, on one Mk2.
+/// The example in seed 003 is ResNeXt-50 32x4d, inference in float with batches of 20 on one Mk2.
 TEST(Planner, ChoosesAsInTheSeedsWorkedExample) {
   Planner planner(chip("mk2"));
   for (const Layer& layer : resnext_50(20, Arithmetic::kF32)) {
@@ -139,8 +139,8 @@ TEST(Planner, ChoosesAsInTheSeedsWorkedExample) {
   }
 }
 
-/// A separate planner of some 150 lines, which tries every split but flattens nothing and with which the formulas were
-/// calibrated against Graphcore's table 2.1, rounds some cycles differently.
+/// Costs from a separate planner of about 150 lines, with which the formulas were calibrated against Graphcore's table
+/// 2.1. That planner tries every split, but flattens nothing and rounds some cycles differently.
 struct Calibrated {
   Product product;
   std::int64_t permille;
@@ -191,13 +191,13 @@ TEST(Planner, FlattensPositionsWhereRowsDoNotDivideAmongTiles) {
 
   const Plan& plan = *planner.choose(product, 100).plan;
 
-  // 62,720 positions in 730 parts, 86 each; with whole rows and columns it was 90 at least.
+  // 62,720 positions in 730 parts are up to 86 per part; with whole rows and columns, a part has at least 90.
   EXPECT_TRUE(plan.viewed.view.flattened);
   EXPECT_EQ(plan.splits, (Splits{.batch = 730, .outputs = 2}));
   EXPECT_EQ(plan.cost.bytes.input, Bytes{86 * 64 * 4});
   EXPECT_EQ(plan.cost.bytes.weights, Bytes{64 * 64 * 4});
   EXPECT_EQ(plan.cost.bytes.partials, Bytes{86 * 64 * 4});
-  // The separate planner, without flattening: 41,453 cycles and 62,464 B.
+  // Without flattening, the separate planner needs 41,453 cycles and 62,464 B.
   EXPECT_LT(plan.cycles(), Cycles{41453});
   EXPECT_LT(plan.temporary_bytes(), Bytes{62464});
 }

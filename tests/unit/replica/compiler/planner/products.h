@@ -9,7 +9,7 @@
 /// Products for tests and benchmarks of the planner.
 namespace poprun::testing {
 
-/// A square convolution with padding that keeps the size but for the stride.
+/// Returns a square convolution whose padding keeps the size at stride 1.
 inline Product convolution(std::int64_t batch, std::int64_t in, std::int64_t out, std::int64_t size,
                            std::int64_t kernel, std::int64_t stride, std::int64_t groups, Arithmetic arithmetic) {
   const FieldDimension d{
@@ -32,14 +32,14 @@ inline Product matmul(std::int64_t groups, std::int64_t rows, std::int64_t inner
           .output_channels = columns};
 }
 
-/// One product of a model and how many layers have it.
+/// A product of a model, and the number of layers that compute it.
 struct Layer {
   Product product;
   std::int64_t times = 1;
 };
 
-/// The forward products of a residual network of 50 layers with bottlenecks: torchvision's
-/// resnet50 (width 64, 1 group) or resnext50_32x4d (width 128, 32 groups), on images of 224 x 224.
+/// Returns the forward products of a residual network of 50 layers with bottlenecks: torchvision's resnet50 (width 64,
+/// 1 group) or resnext50_32x4d (width 128, 32 groups), on images of 224 x 224.
 inline std::vector<Layer> residual_network_50(std::int64_t batch, std::int64_t width, std::int64_t groups,
                                               Arithmetic arithmetic) {
   std::vector<Layer> layers;
@@ -83,7 +83,7 @@ inline std::vector<Layer> resnext_50(std::int64_t batch, Arithmetic arithmetic) 
   return residual_network_50(batch, 128, 32, arithmetic);
 }
 
-/// The distinct products of a training step: all three passes, but no gradient of the images.
+/// Returns the distinct products of a training step: all three passes, without the gradient of the images.
 inline std::vector<Product> training_products(const std::vector<Layer>& layers) {
   std::vector<Product> products;
   for (const Layer& layer : layers) {

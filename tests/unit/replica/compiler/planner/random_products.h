@@ -10,15 +10,15 @@
 
 namespace poprun::testing {
 
-/// Mk2 with few tiles, for plans that can be enumerated.
+/// Returns an Mk2 with so few tiles that all plans can be enumerated.
 inline Device few_tiles(std::int64_t tiles) {
   Device device = *find_device("mk2");
   device.tiles = tiles;
   return device;
 }
 
-/// A convolution, one of its gradients or a matmul, with every kind of stride, dilation, padding and grouping; sizes up
-/// to about `most`.
+/// Returns a random convolution, gradient of a convolution, or matmul, with any kind of stride, dilation, padding and
+/// grouping, and sizes up to about `most`.
 inline Product random_product(std::mt19937& random, std::int64_t most) {
   const auto any = [&random](std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
@@ -40,7 +40,7 @@ inline Product random_product(std::mt19937& random, std::int64_t most) {
     d.kernel_dilation = any(0, 3) == 0 ? 2 : 1;
     const std::int64_t reach = (d.kernel - 1) * d.kernel_dilation + 1;
     d.padding = any(0, reach / 2);
-    // At least one output: the kernel must fit.
+    // The kernel must fit, so that there is at least one output.
     d.input = std::max(d.input, reach);
     d.output = (d.input + 2 * d.padding - reach) / d.stride + 1;
   }

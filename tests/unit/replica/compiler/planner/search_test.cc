@@ -19,17 +19,17 @@ using ::testing::ElementsAre;
 using testing::few_tiles;
 using testing::random_product;
 
-/// A plan as far as costs and ties go.
+/// Identifies a plan and orders plans of the same cost.
 using Key = std::tuple<std::int64_t, Splits, std::size_t>;  // Tiles, splits, view and vertex.
 using Costs = std::pair<std::int64_t, std::int64_t>;        // Cycles, bytes.
 
-/// `parts` parts of equal size cut `size` without an empty one, and fewer would be larger.
+/// Returns whether `size` can be cut into `parts` parts of equal size, none of them empty, and fewer would be larger.
 bool cuts(std::int64_t size, std::int64_t parts) {
   const std::int64_t each = (size + parts - 1) / parts;
   return each * (parts - 1) < size && (parts == 1 || each < (size + parts - 2) / (parts - 1));
 }
 
-/// The best plan of each pair of costs, among all: every split of every dimension is tried.
+/// Tries every split of every dimension; returns the best plan for each pair of costs.
 std::map<Costs, Key> all_plans(const Product& product, const Target& target) {
   std::map<Costs, Key> best;
   std::size_t way = 0;
@@ -85,7 +85,7 @@ std::map<Costs, Key> all_plans(const Product& product, const Target& target) {
   return best;
 }
 
-/// The costs that no others beat, rising cycles.
+/// Returns the costs that no other costs beat, by rising cycles.
 std::vector<std::pair<Costs, Key>> unbeaten(const std::map<Costs, Key>& plans) {
   std::vector<std::pair<Costs, Key>> found;
   for (const auto& plan : plans) {

@@ -44,14 +44,14 @@ Operands zeros(const Product& p) {
           Array({p.groups, p.output_channels, p.input_channels, p.field[0].kernel, p.field[1].kernel})};
 }
 
-/// Input element that output y and kernel element k of a dimension meet, or -1.
+/// Returns the input element that output y multiplies by kernel element k in a dimension, or -1.
 std::int64_t met(const FieldDimension& d, std::int64_t y, std::int64_t k) {
   const std::int64_t place = y * d.stride + k * d.kernel_dilation - d.padding;
   const bool exists = place >= 0 && place % d.input_dilation == 0 && place / d.input_dilation < d.input;
   return exists ? place / d.input_dilation : -1;
 }
 
-/// The definition in product.h.
+/// Computes a product by its definition in product.h.
 Array compute(const Product& p, Operands& o) {
   Array out({p.batch, p.groups, p.output_channels, p.field[0].output, p.field[1].output});
   for (std::int64_t b = 0; b < p.batch; ++b) {
@@ -94,7 +94,7 @@ Array swapped_output(Array& out) {
   return swapped;
 }
 
-/// [a, b, c, d, e] -> [b, a, c, d, e]... as input [batch, group, ...] from weights [group, out, ...].
+/// [a, b, c, d, e] -> [b, a, c, d, e], such as weights [group, out, ...] -> input [batch, group, ...].
 Array exchange_first_two(Array& in) {
   const auto& n = in.shape;
   Array out({n[1], n[0], n[2], n[3], n[4]});
@@ -112,7 +112,7 @@ Array exchange_first_two(Array& in) {
   return out;
 }
 
-/// The operands of a product whose dimension `d` became input channels.
+/// Returns the operands of a product whose kernel in dimension `d` has become input channels.
 Operands expanded(const Product& from, Operands& o, std::size_t d) {
   const FieldDimension& field = from.field[d];
   Product to = from;
@@ -157,7 +157,7 @@ Operands expanded(const Product& from, Operands& o, std::size_t d) {
   return made;
 }
 
-/// The operands of a product with each `join` groups in one: weights on the diagonal.
+/// Returns the operands of a product after every `join` groups are joined, with their weights on the diagonal.
 Operands combined(const Product& from, Operands& o, std::int64_t join) {
   Product to = from;
   to.groups /= join;
@@ -198,7 +198,7 @@ Array flattened(Array& in) {
   return out;
 }
 
-/// Follows a view step by step from random operands and compares its sums with the product's.
+/// Applies a view step by step to random operands, and compares its sums with the product's.
 void expect_equal_sums(const Product& product, const ViewedProduct& viewed, std::mt19937& random) {
   SCOPED_TRACE(to_text(product) + " as " + to_text(viewed.view));
   Operands operands = zeros(product);

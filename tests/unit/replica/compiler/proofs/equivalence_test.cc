@@ -1,4 +1,4 @@
-/// A step written down plainly and as a pipeline of two stages: equal, until one is damaged.
+/// A step as plain text and as a pipeline of two stages: the forms are equivalent until one of them is damaged.
 
 #include "replica/compiler/proofs/equivalence.h"
 
@@ -32,7 +32,7 @@ std::string verdict(const std::string& plain_text, const std::string& rewritten)
   return status ? "" : status.error().message;
 }
 
-/// `text` with the first `from` behind `behind` replaced.
+/// Returns `text` with the first `from` after `behind` replaced by `to`.
 std::string replaced(std::string text, std::string_view behind, std::string_view from, std::string_view to) {
   const std::size_t begin = text.find(behind);
   EXPECT_NE(begin, std::string::npos) << behind;
@@ -41,7 +41,7 @@ std::string replaced(std::string text, std::string_view behind, std::string_view
   return text.replace(at, from.size(), to);
 }
 
-/// The verdict on a damaged pipeline of 7 micro-batches, the same as for 400.
+/// Returns the verdict on a damaged pipeline of 7 micro-batches. A pipeline of 400 must be refused, too.
 std::string verdict_on_damaged(std::string_view behind, std::string_view from, std::string_view to) {
   EXPECT_FALSE(verify_equivalence(parse(plain(400)), parse(replaced(pipelined(400), behind, from, to))));
   return verdict(plain(7), replaced(pipelined(7), behind, from, to));

@@ -1,4 +1,4 @@
-/// Programs whose plan keeps every value, until the plan or the Program is damaged.
+/// Checks Programs whose plan keeps every value as long as it is needed, and finds damage to the plan or the Program.
 
 #include "replica/compiler/proofs/occupancy.h"
 
@@ -40,7 +40,7 @@ proto::Function& function(Program& program, std::string_view name) {
   return *std::ranges::find_if(all, [name](const auto& f) { return f.name() == name; });
 }
 
-/// The step that executes the operation NAME.
+/// Returns the step of the function `in` that executes the operation `name`.
 proto::Step& step(Program& program, std::string_view in, std::string_view name) {
   auto& all = *function(program, in).mutable_steps();
   return *std::ranges::find_if(all, [name](const auto& s) { return s.execute().name() == name; });
@@ -57,7 +57,7 @@ std::string verdict_on(const std::function<void(Program&)>& damage) {
   return verdict(program);
 }
 
-/// Moves a tensor within its IPU, and the planned peaks with it.
+/// Moves a tensor within its IPU, and updates the planned peaks.
 void move(Program& program, std::string_view name, std::uint64_t offset) {
   tensor(program, name).mutable_placement()->set_offset(offset);
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
@@ -115,7 +115,7 @@ TEST(Occupancy, ATensorThatIsReleasedTooEarlyIsFound) {
               HasSubstr("(mul 'h') has released"));
 }
 
-/// A chain of operators that run in place: x, a, b and c lie at one address.
+/// Returns a chain of operators that run in place: x, a, b and c have the same address.
 Program chain() {
   return compiled(R"(
       tensor x : f32[4] stream
@@ -166,7 +166,7 @@ TEST(Occupancy, AnOperatorThatMayNotRunInPlaceIsFound) {
       << "in place is at the same address";
 }
 
-/// v lies in x's bytes from step 1 on; then a takes v's.
+/// Returns a Program in which v is a view of x's bytes from step 1 on, and a then reuses v's bytes.
 Program view() {
   return compiled(R"(
       tensor x : f32[4,16] stream

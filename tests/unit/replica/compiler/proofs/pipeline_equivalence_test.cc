@@ -1,5 +1,5 @@
-/// Jobs of built-in models, cut into pipelines: proven equal to their plain forms and planned, until a pipeline is
-/// damaged.
+/// Jobs of built-in models as pipelines: they are proven equivalent to their plain forms and planned, unless a pipeline
+/// is damaged.
 
 #include <algorithm>
 #include <chrono>
@@ -39,7 +39,7 @@ struct JobSetup {
   std::uint32_t micro_batch_size = 2;
   double loss_scaling = 1;
   double clip_norm = 0;
-  std::vector<std::uint32_t> ipu_of_layer = {};  ///< A stage each; empty: balanced.
+  std::vector<std::uint32_t> ipu_of_layer = {};  ///< One stage per layer; empty: balanced stages.
 };
 
 CompileOptions options_of(const JobSetup& setup) {
@@ -81,7 +81,7 @@ CompileOptions options_of(const JobSetup& setup) {
   return options;
 }
 
-/// The job as it is when its arithmetic is settled.
+/// Returns the job after the pass "precision", which settles its arithmetic.
 Job plain_job(const CompileOptions& options) {
   Job job;
   for (const Pass& pass : all_passes()) {
@@ -160,8 +160,7 @@ TEST(PipelineEquivalence, HoldsForAResNetWithRunningStatistics) {
 }
 
 TEST(PipelineEquivalence, HoldsForStagesThatShareIpus) {
-  for (const std::vector<std::uint32_t>& ipus :
-       {std::vector<std::uint32_t>{0, 0, 0, 0}, {0, 0, 1, 1}, {1, 0, 0, 1}}) {
+  for (const std::vector<std::uint32_t>& ipus : {std::vector<std::uint32_t>{0, 0, 0, 0}, {0, 0, 1, 1}, {1, 0, 0, 1}}) {
     expect_proven({.model = "gpt2",
                    .sizes = {{"layers", 4}, {"hidden", 64}, {"heads", 4}},
                    .accumulation = 6,
@@ -170,7 +169,7 @@ TEST(PipelineEquivalence, HoldsForStagesThatShareIpus) {
   }
 }
 
-/// How long it takes is printed, for people to read.
+/// Prints how long the proofs take, for information.
 TEST(PipelineEquivalence, HoldsForBertLargeOnFourIpusWithThePublishedAccumulation) {
   CompileOptions options =
       options_of({.model = "bert-large", .optimizer = "lamb", .half = true, .accumulation = 2048, .stages = 4});
@@ -193,7 +192,7 @@ TEST(PipelineEquivalence, HoldsForBertLargeOnFourIpusWithThePublishedAccumulatio
             << usage.ru_maxrss / 1024 << " MiB of this process\n";
 }
 
-/// The verdict on a small GPT-2 on two stages, damaged.
+/// Returns the verdict on a small GPT-2 with two stages after `damage`.
 std::string verdict_on(const std::function<void(Graph&)>& damage, Schedule schedule = Schedule::kGrouped) {
   const CompileOptions options = options_of({.model = "gpt2", .sizes = {{"layers", 2}, {"hidden", 64}, {"heads", 4}}});
   const Job plain = plain_job(options);
@@ -203,7 +202,7 @@ std::string verdict_on(const std::function<void(Graph&)>& damage, Schedule sched
   return message_of(verify_equivalence(plain.graph, job.graph));
 }
 
-/// The operations of a function, region by region.
+/// Returns the operations of one region of a function.
 std::vector<Operation>& operations(Graph& graph, std::string_view function, std::size_t region) {
   return std::ranges::find(graph.functions, function, &Function::name)->regions.at(region).operations;
 }

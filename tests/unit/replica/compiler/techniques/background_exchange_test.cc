@@ -1,4 +1,4 @@
-/// Gradients that travel during backward.
+/// Gradients that are exchanged during the backward pass.
 
 #include "replica/compiler/techniques/background_exchange.h"
 
@@ -16,7 +16,7 @@ using testing::config;
 using testing::dataset;
 using ::testing::HasSubstr;
 
-/// Backward computes c, b and a; m is a metric. b is read once more after it is computed.
+/// The backward pass computes c, b and a; m is a metric. The operation that computes a reads b.
 constexpr std::string_view kStep = R"(
     tensor x : f32[4] stream
     tensor a : f32[4] gradient
@@ -111,8 +111,8 @@ TEST(BackgroundExchange, HidesTheLinksTimeBehindCompute) {
 
   EXPECT_EQ(behind.background_cycles(), 0);
   EXPECT_EQ(behind.compute_cycles(), buckets.compute_cycles());
-  // A single bucket is ready only when backward is over, so its whole time is waited for, besides that of the metrics,
-  // which are then exchanged separately.
+  // A single bucket is ready only after the backward pass, so the step waits for its whole exchange, and then for the
+  // separate exchange of the metrics.
   EXPECT_GE(together.link_cycles(), together.background_cycles());
   EXPECT_LT(buckets.link_cycles(), together.link_cycles());
   EXPECT_GT(buckets.background_cycles(), 0);

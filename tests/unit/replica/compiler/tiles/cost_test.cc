@@ -1,5 +1,5 @@
-/// Device time of operations whose tensors lie unevenly, or elsewhere, on four tiles of an Mk2:
-/// 8 B a cycle from a tile's memory, 4 B from other tiles.
+/// Device time of operations on four tiles of an Mk2, whose tensors are spread unevenly or are on other tiles. A tile
+/// reads 8 B per cycle from its own memory and 4 B per cycle from other tiles.
 
 #include <algorithm>
 #include <functional>
@@ -25,7 +25,7 @@ Device four_tiles() {
   return device;
 }
 
-/// Rows 0 to 29 of f32[40,6] on tile 0, the others on tile 1: 180 elements and 60.
+/// Rows 0 to 29 of f32[40,6], 180 elements, are on tile 0; the other 60 elements are on tile 1.
 const Mapping kUneven = {{{40, 30, 1}, {6, 6, 0}}, {}, 1, 0};
 const Mapping kEven = linear_mapping(240, 2, 4);
 
@@ -64,7 +64,7 @@ class OneOperation {
     return cost_of_view(device_, operation(), moves);
   }
 
-  /// Bytes of temporary values on each tile while it runs.
+  /// Returns the bytes of temporary values on each tile while the operation runs.
   [[nodiscard]] std::vector<std::int64_t> temporaries() const {
     const Liveness liveness = compute_liveness(graph_);
     const TileClaims claims = demand_on_tiles({graph_, liveness, ProductPlans{}, Aliases{}, mappings_, device_}, 0);
@@ -87,12 +87,12 @@ class OneOperation {
 
 TEST(Cost, AnElementwiseOperatorTakesAsLongAsTheFullestTile) {
   const OneOperation even("b = relu(a)");
-  // 60 elements on each tile, read and written: 480 B.
+  // Each tile reads and writes 60 elements: 480 B.
   EXPECT_EQ(even.time().compute, Cycles{60});
 
   OneOperation uneven("b = relu(a)");
   uneven.lay("a", kUneven).lay("b", kUneven);
-  // 180 elements on tile 0: 1,440 B.
+  // Tile 0 reads and writes 180 elements: 1,440 B.
   EXPECT_EQ(uneven.time().compute, Cycles{180});
   EXPECT_EQ(uneven.time().exchange, Cycles{0});
   EXPECT_EQ(uneven.time().sync, four_tiles().sync_cycles);
@@ -102,8 +102,8 @@ TEST(Cost, AnElementwiseOperatorTakesAsLongAsTheFullestTile) {
 TEST(Cost, AnOperandThatLiesElsewhereIsReceivedByTheTilesOfTheResult) {
   OneOperation add("c = add(a, b)");
   add.lay("a", kUneven).lay("c", kUneven);
-  // Tile 0 reads two and writes one number for each of its 180 elements: 2,160 B at 8 B a cycle. It receives 180
-  // numbers of b: 720 B at 4 B a cycle, in the exchange phase that there is anyway.
+  // Tile 0 reads two numbers and writes one for each of its 180 elements: 2,160 B at 8 B per cycle. It receives 180
+  // numbers of b, 720 B at 4 B per cycle, without a further exchange phase.
   EXPECT_EQ(add.time().compute, Cycles{270});
   EXPECT_EQ(add.time().exchange, Cycles{180});
   EXPECT_EQ(add.time().sync, four_tiles().sync_cycles);
@@ -114,7 +114,7 @@ TEST(Cost, AnOperandThatLiesElsewhereIsReceivedByTheTilesOfTheResult) {
 
 TEST(Cost, ASmallOperandIsSpreadOverAllTiles) {
   OneOperation add("c = add(a, s)");
-  // 24 B, 8 B together, on three tiles.
+  // The 24 B of s are on three tiles, which send 8 B each.
   EXPECT_EQ(add.time().exchange, Cycles{2});
 }
 
@@ -132,17 +132,17 @@ TEST(Cost, WhatIsReceivedIsHeldMeanwhile) {
 TEST(Cost, AReductionWorksWhereItsOperandLies) {
   OneOperation sum(R"(s = sum_to(a) shape=[6] layout="row-major")");
   sum.lay("a", kUneven);
-  // All that is read, 960 B, and the 24 B that are written, as if each tile had as much as tile 0 with its 180 of 240
-  // elements: three times 984 B / 4, in 93 cycles.
+  // 960 B are read and 24 B are written, 984 B / 4 per tile if even. Tile 0 has 180 of the 240 elements, so it counts
+  // three times as much: 738 B, in 93 cycles.
   EXPECT_EQ(sum.time().compute, Cycles{93});
-  // The result arrives on one tile: 24 B. What the operator says that it exchanges is 18 B a tile.
+  // The result of 24 B arrives on one tile. The exchange that the operator declares is only 18 B per tile.
   EXPECT_EQ(sum.time().exchange, Cycles{6});
 }
 
 TEST(Cost, AStashIsWrittenWhereItsEntriesLie) {
   OneOperation alike("stash = stash(a)");
   alike.lay("a", kUneven);
-  // 180 numbers read and written.
+  // 180 numbers are read and written.
   EXPECT_EQ(alike.time().compute, Cycles{180});
   EXPECT_EQ(alike.time().exchange, Cycles{0});
 
@@ -191,13 +191,13 @@ TEST(Cost, OperandsOfAProductThatLieOtherwiseThanItReadsThemAreRegrouped) {
   const DeviceTime as_planned = time(layout.input, layout.weights);
   EXPECT_EQ(as_planned.total(), time_of_plan(device, *planned->plan, Bytes{64 * 32 * 4}).total());
 
-  // A quarter of 8,192 B arrives on each tile. That it is written there the plan counts anyway.
+  // A quarter of 8,192 B arrives on each tile. The plan already counts the time to write it.
   const Mapping all_on_one = linear_mapping(64 * 32, 2, 1);
   const DeviceTime other_input = time(all_on_one, layout.weights);
   EXPECT_EQ(other_input.exchange, as_planned.exchange + Cycles{512});
   EXPECT_EQ(other_input.compute, as_planned.compute);
 
-  // A quarter of 2,048 B of weights arrives and is written, at 4 and 8 B a cycle.
+  // A quarter of the 2,048 B of weights arrives on each tile at 4 B per cycle, and is written at 8 B per cycle.
   const DeviceTime other_weights = time(layout.input, linear_mapping(16 * 32, 2, 1));
   if (planned->plan->splits.serial() == 1) {
     EXPECT_EQ(other_weights.exchange, as_planned.exchange + Cycles{128});

@@ -1,4 +1,4 @@
-/// The layers of built-in models: what is cut into pipeline stages.
+/// The layers of built-in models, which are the units that pipeline stages are made of.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(ModelLayers, AreConvolutionsResidualBlocksAndDenseLayers) {
   EXPECT_EQ(layers("resnet101").size(), 35U);
 }
 
-/// What is wrong with the layers of a region's operations: one without, or one out of order.
+/// Returns the operations of a region whose layer precedes that of the operation before them or is missing.
 std::vector<std::string> faults(const Graph& graph, Place place) {
   std::vector<std::string> found;
   std::int32_t last = 0;

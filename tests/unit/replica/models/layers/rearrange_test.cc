@@ -1,5 +1,5 @@
-/// Blocks and tiles, running sums, triangles, casts: forward against the definition or hand-made values, gradients
-/// against central differences.
+/// Blocks and tiles, running sums, triangles and casts: the forward pass is compared with the definition or hand-made
+/// values, and gradients with central differences.
 
 #include <cstring>
 
@@ -28,7 +28,7 @@ void count_up(std::span<float> values) {
   }
 }
 
-/// The element (n, c, h, w) of an image in memory.
+/// Returns the element (n, c, h, w) of an image in memory.
 float element(const TensorType& type, std::span<const float> values, std::int64_t n, std::int64_t c, std::int64_t h,
               std::int64_t w) {
   const Shape& d = type.shape;
@@ -142,7 +142,7 @@ TEST(ImagePieces, LieSideBySideInTheChannels) {
   concat.expect_gradients(runner, 0.5F, 1e-4);
 }
 
-// The first of two pieces reaches y; the other's gradient is zero, in an image's layout.
+// Only the first of two pieces reaches y. The gradient of the second is zero and has the layout of an image.
 TEST(ImagePieces, WithoutUseHaveZeroGradients) {
   Composition split({image({1, 3, 1, 2})}, [](Builder& builder, const std::vector<TensorId>& x) {
     return builder.add("split", {x[0]}, {{"axis", std::int64_t{1}}, {"sizes", Shape{2, 1}}}, {"y", "z"})[0];
@@ -229,7 +229,7 @@ TEST(Trilu, KeepsOneSideOfADiagonal) {
   }
 }
 
-/// The result of one operation on values of one type, as values of another.
+/// Runs one operation on values of one type; returns the result as values of another type.
 template <typename To, typename From>
 std::vector<To> run(const std::string& kind, DataType data, const Attributes& attributes, const std::vector<From>& x) {
   Graph graph;

@@ -29,7 +29,7 @@ struct Case {
   Shape axes;
 };
 
-/// The memory position of the element at logical `index`.
+/// Returns the memory position of the element at logical `index`.
 std::size_t position(const TensorType& type, const Shape& index) {
   Shape order(type.shape.size());
   for (std::size_t d = 0; d < order.size(); ++d) {
@@ -63,7 +63,7 @@ void for_each_index(const Shape& shape, Visit visit) {
   }
 }
 
-/// The elements of x that contribute to each element of the result, by the result's memory position.
+/// Returns the elements of x that contribute to each element of the result, by the result's memory position.
 std::vector<std::vector<double>> groups(const Case& c, std::span<const float> x) {
   TensorType y = c.x;
   for (const std::int64_t axis : c.axes) {
@@ -128,7 +128,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
             }};
   }
 
-  /// Positive, so that logarithms are real; distinct, so that extremes are unique.
+  /// Fills x with values that are positive, so that logarithms are real, and distinct, so that extremes are unique.
   static void fill(Composition& reduction, GraphRunner& runner) {
     reduction.randomise(runner, 1.0F, 61);
     const auto x = runner.floats(reduction.input(0));
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Reduce,
                                            Case{image({2, 3, 1, 2}), {1}}));
 
 TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
-  // Over rows, along rows, and both; float32 sums lose most with equal terms.
+  // The sums are over rows, along rows, and over both. With equal terms, float32 sums lose most digits.
   constexpr std::int64_t kMany = 3'000'000;
   for (const auto& [shape, axes] :
        {std::pair{Shape{kMany, 2}, Shape{0}}, {Shape{2, kMany}, Shape{1}}, {Shape{kMany, 2}, Shape{0, 1}}}) {
@@ -252,7 +252,7 @@ TEST(ReduceDimensions, OfIntegersAreRefusedByName) {
   EXPECT_EQ(builder.status().error().message.substr(0, 27), "norm.square: mul needs two ");
 }
 
-/// One reduction of four rows of three elements; each row's output gradient is 1.
+/// Returns the gradient of a reduction of four rows of three elements, with an output gradient of 1 for each row.
 std::vector<float> gradient_of(const std::string& kind, const std::vector<float>& values) {
   Probe probe(kind, {f32({4, 3})}, {{"axes", Shape{1}}}, 1);
   GraphRunner runner(probe.graph());
@@ -324,7 +324,7 @@ TEST(Expand, RepeatsAndSumToIsItsGradient) {
                                          {f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}},
                                          {f32({}), f32({2, 2}), {0, 0, 0, 0}},
                                          {f32({2, 1, 2}), f32({2, 2, 2}), {0, 1, 0, 1, 2, 3, 2, 3}},
-                                         // Two channels over two pixels: planes on the left, pixels on the right.
+                                         // Two channels of two pixels: planes are on the left, pixels on the right.
                                          {f32({2, 1, 1}), f32({1, 2, 1, 2}, nhwc), {0, 1, 0, 1}},
                                          {f32({1, 2, 1, 2}), f32({1, 2, 1, 2}, nhwc), {0, 2, 1, 3}}};
   for (const ExpandCase& c : cases) {

@@ -1,4 +1,4 @@
-/// Functions that a model brings: what calls become, and what is refused.
+/// Functions that a model defines: what their calls become, and what is refused.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::OnnxBuilder;
 
 constexpr const char* kDomain = "mine";
 
-/// A function of domain "mine", without nodes.
+/// Adds a function of domain "mine" without nodes.
 ::onnx::FunctionProto& function(OnnxBuilder& b, const std::string& name, const std::vector<std::string>& inputs,
                                 const std::vector<std::string>& outputs) {
   auto& added = *b.model.add_functions();
@@ -50,7 +50,7 @@ constexpr const char* kDomain = "mine";
   return added;
 }
 
-/// A model x [2] -> y with the domain of the functions.
+/// Returns a model x [2] -> y that imports the domain of the functions.
 OnnxBuilder model() {
   OnnxBuilder b;
   b.model.set_ir_version(8);

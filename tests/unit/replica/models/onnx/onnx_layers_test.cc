@@ -24,7 +24,7 @@ std::vector<std::string> names(const Graph& graph) {
   return names;
 }
 
-/// "fc1:0 relu:0 ...": what each operation of a region writes, and its layer.
+/// Returns the output and the layer of each operation of a region, such as "fc1:0" and "relu:0".
 std::vector<std::string> operations(const Graph& graph, Place place) {
   std::vector<std::string> parts;
   for (const Operation& operation : graph.at(place).operations) {
@@ -33,7 +33,7 @@ std::vector<std::string> operations(const Graph& graph, Place place) {
   return parts;
 }
 
-/// A file as a job's model, built for training and then for evaluation on items of that shape.
+/// Builds a file's model for training and for evaluation, on items of shape `item`.
 Graph built(const std::string& bytes, const Shape& item) {
   auto model = onnx_import::JobModel::parse("net.onnx", bytes, Loss::kCrossEntropy);
   EXPECT_TRUE(model) << model.error().message;
@@ -60,7 +60,7 @@ void add_dense(OnnxBuilder& file, const std::string& name, const std::string& x,
   file.node("MatMul", {x, name + ".weight"}, {y}).set_name("/" + name + "/MatMul");
 }
 
-/// Five dense layers, of which the second and third are the body of a residual block.
+/// Returns a model of five dense layers, of which the second and third are the body of a residual block.
 std::string residual() {
   OnnxBuilder file;
   file.input("x", {1, 8}).output("y", {1, 8});
@@ -97,7 +97,7 @@ TEST(OnnxLayers, AreCalledByWhatTheyWriteWhereNodesShareNoFolder) {
   EXPECT_THAT(names(built(file.model.SerializeAsString(), {8})), ElementsAre("first_product", "b"));
 }
 
-/// A network of the ONNX project; empty where the shared data is not there.
+/// Returns a network of the ONNX project, or an empty text if the shared data are missing.
 std::string network(const std::string& name) {
   const char* shared = std::getenv("POPRUN_EMU_SHARED");
   const std::filesystem::path root = shared != nullptr ? shared : POPRUN_SHARED;
@@ -110,8 +110,8 @@ TEST(OnnxLayers, AreWhatAPersonWouldCountInRealNetworks) {
     GTEST_SKIP() << "no ONNX networks";
   }
   const Shape image = {3, 224, 224};
-  // 16 convolutions and 3 dense layers; a stem, 16 residual blocks and a classifier; a stem of 3 convolutions, 9
-  // inception modules and a classifier; 8 pairs of squeeze and expand between two convolutions.
+  // The networks have: 16 convolutions and 3 dense layers; a stem, 16 residual blocks and a classifier; a stem of 3
+  // convolutions, 9 inception modules and a classifier; 8 pairs of squeeze and expand between two convolutions.
   EXPECT_EQ(names(built(network("vgg19"), image)).size(), 19U);
   EXPECT_EQ(names(built(network("resnet50"), image)).size(), 18U);
   EXPECT_EQ(names(built(network("inception_v1"), image)).size(), 13U);

@@ -1,4 +1,4 @@
-/// ONNX models built here, imported, compiled and run, against results computed by hand.
+/// ONNX models that are built here, imported, compiled and run; results are compared with those computed by hand.
 
 #include <cmath>
 #include <cstring>
@@ -80,7 +80,7 @@ TEST(Onnx, ShapeArithmeticIsKnownAtImport) {
 }
 
 TEST(Onnx, ResizeRoundsSizesInFloat32) {
-  // As doubles, the float nearest to 0.7 times 10 is below 7.
+  // In double arithmetic, ten times the float nearest to 0.7 is below 7.
   OnnxBuilder b;
   b.input("x", {1, 1, 10}).output("y", {1, 1, 7}).weight("scales", {3}, {1, 1, 0.7F});
   b.node("Resize", {"x", "", "scales"}, {"y"});
@@ -106,7 +106,7 @@ TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
 
 constexpr std::int32_t kInt64 = ::onnx::TensorProto::INT64;
 
-/// The output of one node on integers x [2,3] and `more`, after `set` has completed the node.
+/// Returns the output of one node on integers x [2,3] and `more`, after `set` has completed the node.
 Constant of_integers(const std::string& op, const OnnxBuilder& more, const std::vector<std::string>& inputs,
                      const Shape& shape, const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
   OnnxBuilder b = more;
@@ -171,7 +171,7 @@ TEST(Onnx, AResponseOfAMatrixIsNormalisedOverItsColumns) {
 }
 
 TEST(Onnx, VolumesArePooled) {
-  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them does not count in any mean.
+  // Depth 0 has the values 1 to 4 and depth 1 has 5 to 8. Means do not count the padding before them.
   for (const bool mean : {false, true}) {
     OnnxBuilder b;
     b.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 1, 1});
@@ -206,7 +206,7 @@ TEST(Onnx, PlacesOfAConstantsElementsAreKnown) {
   EXPECT_THAT(y[0].all_integers(), ElementsAre(0, 1, 1, 2));
 }
 
-/// An operator on x [4,5] whose indices are known.
+/// Returns a model of an operator on x [4,5] with constant indices.
 OnnxBuilder indexed(const std::string& op, const std::vector<std::int64_t>& shape,
                     const std::vector<std::int64_t>& indices) {
   OnnxBuilder b(16);
@@ -363,7 +363,7 @@ TEST(OnnxJob, StoredWeightsBecomeParametersAndTheLastSoftmaxIsLeftOut) {
   EXPECT_EQ(built.model->weights()->at("b1").size(), 12U);
 }
 
-/// x [N,2] times a weight, and `op` of that and "c".
+/// Returns a model that multiplies x [N,2] by a weight and applies `op` to the product and "c".
 OnnxBuilder with_operand(const std::string& producer, const std::string& op) {
   OnnxBuilder b;
   b.model.set_producer_name(producer);
@@ -374,7 +374,7 @@ OnnxBuilder with_operand(const std::string& producer, const std::string& op) {
   return b;
 }
 
-/// What of a file is trained if `c` is stored like that, and what is said about it.
+/// Whether the file's tensor `c` is trained, and the note about it.
 struct Told {
   bool trained = false;
   std::string note = {};
@@ -527,7 +527,7 @@ TEST(OnnxJob, WhatNobodyLearnsIsNotTrained) {
   }
   EXPECT_EQ(reason({1, 6, 4}, sines), "a table of sines or frequencies");
   EXPECT_EQ(reason({6}, frequencies), "a table of sines or frequencies");
-  // What training begins with: ones, zeros, an identity, numbers at random, a depthwise constant.
+  // Training begins with tensors such as ones, zeros, an identity, random numbers or a depthwise constant.
   EXPECT_EQ(reason({2, 2}, {1, 1, 1, 1}), "");
   EXPECT_EQ(reason({3, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1}), "");
   EXPECT_EQ(reason({4, 2}, {1, 0, 0, 1, 0.5F, 0.3F, -0.2F, 0.7F}), "");
@@ -622,7 +622,7 @@ TEST(OnnxJob, ABatchThatIsNotTheFirstAxisIsRefused) {
   EXPECT_EQ(with_input({"1", "time", "6"}, "x"), "accepted");
 }
 
-/// What is said about a Softmax over `axis`, and what follows it, on logits of that shape.
+/// Returns the message about a Softmax over `axis`, followed by the operator `behind`, on logits of shape `shape`.
 std::string said_of_softmax(std::int64_t axis, const std::string& behind, const Shape& shape, std::int64_t opset = 13) {
   OnnxBuilder b(opset);
   Shape open = shape;
@@ -678,7 +678,7 @@ TEST(OnnxJob, ClassesOfPixelsComeSecondWhereTheyMayBeInEitherPlace) {
 }
 
 TEST(OnnxJob, WhatABatchSizeInTheFileBreaksIsRefusedWithBothSizes) {
-  OnnxBuilder b;  // Two heads, whose number is multiplied with the batch of 2.
+  OnnxBuilder b;  // The number of heads, two, is multiplied by the batch of 2.
   b.input("x", {2, 4, 6}).output("y", {2, 3});
   b.integers("heads", {3}, {4, 4, 3}).integers("back", {3}, {2, 8, 3});
   b.weight("w", {3, 3}, std::vector<float>(9, 0.5F));

@@ -34,7 +34,7 @@ struct Window {
 using Integer = std::pair<std::string, std::int64_t>;
 using Integers = std::pair<std::string, std::vector<std::int64_t>>;
 
-/// Output 0 of one ONNX node with these attributes.
+/// Adds one ONNX node with these attributes; returns its output 0.
 TensorId translated(Builder& builder, const std::string& op, const std::vector<TensorId>& inputs,
                     const std::vector<Integers>& lists, const std::vector<Integer>& integers) {
   onnx_import::Scope scope;
@@ -75,7 +75,7 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// y[n, o, i] as the sum that defines it.
+/// Computes y[n, o, i] as the sum that defines it.
 double convolved(const ConvCase& c, std::span<const float> x, std::span<const float> w, std::int64_t n, std::int64_t o,
                  std::int64_t i) {
   const std::int64_t first = o / (c.w[0] / c.groups) * c.w[1];
@@ -156,7 +156,7 @@ struct PoolCase {
   std::int64_t L = 0;  ///< Length of y, by PyTorch's rule.
 };
 
-/// Maximum and mean of window i of row `row`.
+/// Returns the maximum and mean of window i of row `row`.
 std::pair<double, double> pooled(const PoolCase& c, std::span<const float> x, std::int64_t row, std::int64_t i) {
   double largest = -std::numeric_limits<double>::infinity();
   double sum = 0;

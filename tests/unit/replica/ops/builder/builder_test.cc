@@ -1,4 +1,4 @@
-/// What Builder refuses: mistakes in a model's source file, by the tensor they concern.
+/// Errors that Builder reports for mistakes in a model's source file, with the tensor that they concern.
 
 #include "replica/ops/builder/builder.h"
 

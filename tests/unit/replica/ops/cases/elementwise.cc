@@ -141,7 +141,7 @@ void add_binary(std::vector<Case>& all, const std::string& kind, const Function2
   add(half({1, 3, 3, 5}, low, high), half_image({2, 3, 1, 1}, low, high));
 }
 
-/// dy times the derivative with respect to operand k, as KIND_by_k computes it.
+/// Returns dy times the derivative with respect to operand k, as KIND_by_k computes it.
 Function2 derivative(const Function2& f, int k) {
   return [f, k](double a, double b) {
     const double h = 1e-5;
@@ -190,7 +190,7 @@ Array choose(const Arrays& in) {
 }
 
 void add_choices(std::vector<Case>& all) {
-  // Both sides have the same numbers, so some are equal.
+  // Both operands contain the same numbers, so that some elements are equal.
   const Input few = given(half({2, 3}), {1, 2, 3, 1, 2, 3});
   const Input more = given(half({3}), {1, 3, 2});
   const auto compare = [&](const std::string& kind, const Function2& f) {
@@ -279,7 +279,7 @@ void add_constants(std::vector<Case>& all) {
                  {.relative = 0x1p-24, .terms = 0}});
 }
 
-/// dropout_test checks which elements are dropped; here the float32 kernel decides.
+/// Drops the elements that the float32 kernel drops; dropout_test checks which these are.
 Array dropped(const Array& x, const Attributes& a) {
   const TensorType type{DataType::kF32, x.shape, Layout::kRowMajor};
   struct alignas(64) Floats {

@@ -8,7 +8,7 @@
 namespace poprun::testing {
 namespace {
 
-/// An array of `shape` whose element at `index` is in[0]'s element at from(index).
+/// Returns the definition of an array of `shape` whose element at `index` is in[0]'s element at from(index).
 Definition moved(const Shape& shape, const std::function<Shape(const Shape&)>& from) {
   return [shape, from](const Arrays& in, const Attributes&) {
     Array y(shape);
@@ -17,7 +17,7 @@ Definition moved(const Shape& shape, const std::function<Shape(const Shape&)>& f
   };
 }
 
-/// The same elements in row-major order, or repeated.
+/// `reshaped` keeps the elements in row-major order; `expanded` broadcasts them.
 Arrays reshaped(const Arrays& in, const Attributes& a) {
   Array y(a.integers("shape"));
   y.values = in[0].values;
@@ -149,13 +149,13 @@ void add_padding(std::vector<Case>& all) {
   }
 }
 
-/// Resolves an index as the operators do: a negative one counts from the end. False if out of range.
+/// Resolves an index as the operators do: a negative index counts from the end. Returns false if it is out of range.
 bool resolve(double index, std::int64_t size, std::int64_t& to) {
   to = static_cast<std::int64_t>(index) + (index < 0 ? size : 0);
   return to >= 0 && to < size;
 }
 
-/// gather on axis 1 of [2,5,3] with indices [4].
+/// Computes gather on axis 1 of [2,5,3] with indices [4].
 Arrays gathered(const Arrays& in, const Attributes&) {
   Array y({2, 4, 3});
   for_each_index(y.shape, [&](const Shape& i) {
@@ -240,7 +240,7 @@ void each_row(const Arrays& in, const std::function<void(const Shape&, const Sha
 
 using EachPlace = void (*)(const Arrays&, const std::function<void(const Shape&, const Shape&)>&);
 
-/// If places repeat, the last update stays, and it is undefined which one has the gradient.
+/// Adds cases of gather and scatter. If places repeat, the last update stays, but its gradient is not well defined.
 void add_places(std::vector<Case>& all, const std::string& suffix, const Input& x, const Input& places, bool repeat,
                 const Shape& y_shape, EachPlace each_place, Attributes a) {
   all.push_back({"gather_" + suffix,
@@ -270,7 +270,7 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
   }
 }
 
-/// Masks: zero, or a number that halves can represent, so low that scores under it do not count.
+/// Returns the definition of a mask: zero, or a number that halves can represent, so low that masked scores vanish.
 Definition mask_of(const Shape& shape, const std::function<bool(const Arrays&, const Shape&)>& seen) {
   return [=](const Arrays& in, const Attributes&) {
     Array y(shape);
@@ -313,7 +313,7 @@ void add_triangles(std::vector<Case>& all) {
   }
 }
 
-/// Interpolation along axis 1, by ONNX's formulas.
+/// Interpolates along axis 1 by ONNX's formulas.
 Arrays resized(const Arrays& in, const Attributes& a) {
   const Array& x = in[0];
   const std::int64_t A = x.shape[1];

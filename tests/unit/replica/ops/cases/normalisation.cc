@@ -47,8 +47,8 @@ Arrays batch_norm_inference(const Arrays& in, const Attributes& a) {
   return {normalised(in[0], in[3], in[4], in[1], in[2], a.real("eps"))};
 }
 
-/// The forward pass's statistics of exactly these inputs. The definitions of gradients see the inputs as stored, with
-/// statistics in float32, so they compute their own.
+/// Returns the definition of the gradient, which computes the statistics of exactly these inputs, since the stored
+/// statistics are float32.
 Definition batch_norm_gradient(bool training) {
   return [training](const Arrays& in, const Attributes& a) {
     const Array b(in[1].shape);
@@ -61,7 +61,7 @@ Definition batch_norm_gradient(bool training) {
   };
 }
 
-/// All elements are given, so that the statistics can be given too: 2 channels of 3 rows.
+/// Elements of 2 channels and 3 rows, which are fixed so that their statistics can be given, too.
 const std::vector<double> kRows = {0.5, -1, 2, 3, -1.5, 0.25};
 
 void add_batch_norm(std::vector<Case>& all) {
@@ -80,7 +80,7 @@ void add_batch_norm(std::vector<Case>& all) {
                    {0x1p-20, 43},
                    kUsual});
   }
-  // Rows far from zero, representable in half: needs a variance of differences, not of squares.
+  // The rows are far from zero, so the variance must be computed from differences, not from squares.
   all.push_back({"batch_norm_training", {half({43, 5}, 900, 1100), w, b}, a, batch_norm_training, {0x1p-18, 16}});
   const Array rows = [] {
     Array x({3, 2});
@@ -96,7 +96,7 @@ void add_batch_norm(std::vector<Case>& all) {
                  {0x1p-20, 16}});
 }
 
-/// w and b after the fold.
+/// Returns w and b after the fold.
 Arrays fold_batch_norm(const Arrays& in, const Attributes& a) {
   Arrays folded = {in[0], in[1]};
   for_each_index(in[0].shape, [&](const Shape& i) {
@@ -117,7 +117,7 @@ void add_fold_batch_norm(std::vector<Case>& all) {
   }
 }
 
-/// Layer normalisation over the last dimension; statistics by row.
+/// Normalises over the last dimension, with statistics for each row.
 Arrays layer_norm(const Arrays& in, const Attributes& a) {
   const Array& x = in[0];
   const std::int64_t C = x.shape.back();
@@ -187,7 +187,7 @@ Arrays log_softmax(const Arrays& in, const Attributes&) {
   })};
 }
 
-/// Computed from the stored y, which is what the operators read.
+/// Computes the gradient from the stored y, which is what the operators read.
 Arrays softmax_gradient(const Arrays& in, const Attributes&) {
   const auto K = static_cast<std::size_t>(in[0].shape.back());
   return {each_row(in[0], [&](std::span<double> row, std::size_t b) {
@@ -215,7 +215,7 @@ Arrays log_softmax_gradient(const Arrays& in, const Attributes&) {
   })};
 }
 
-/// Loss, correct, count.
+/// Returns the loss, the number of correct samples, and the number of samples.
 Arrays cross_entropy(const Arrays& in, const Attributes&) {
   double loss = 0;
   double correct = 0;

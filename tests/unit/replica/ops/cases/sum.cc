@@ -12,7 +12,7 @@ bool flag(const Attributes& a, const std::string& name) {
   return a.has(name) && a.integer(name) != 0;
 }
 
-/// x [...,I], w [O,I] or [I,O], b [O] or none.
+/// Computes a dense layer of x [...,I], w [O,I] or [I,O], and b [O] or no bias.
 Arrays linear(const Arrays& in, const Attributes& a) {
   const std::int64_t I = in[0].shape.back();
   const std::int64_t O = in[1].shape[flag(a, "input_major") ? 1 : 0];
@@ -65,7 +65,7 @@ void add_linear(std::vector<Case>& all) {
   }
 }
 
-/// a [...,M,K] b [...,K,N] with any of their transposes; leading dimensions broadcast.
+/// Multiplies a [...,M,K] by b [...,K,N], of which each may be transposed; leading dimensions broadcast.
 Arrays matmul(const Arrays& in, const Attributes& at) {
   const bool swaps_a = flag(at, "transpose_a");
   const bool swaps_b = flag(at, "transpose_b");
@@ -112,7 +112,7 @@ void add_matmul(std::vector<Case>& all) {
   add({2, 5, 3}, {7, 5}, {{"transpose_a", yes}, {"transpose_b", yes}}, 5);
 }
 
-/// in[0] summed to a shape that broadcasts to its own.
+/// Sums in[0] to a shape that broadcasts to that of in[0].
 Arrays summed(const Arrays& in, const Attributes& a) {
   Array y(a.integers("shape"));
   for_each_index(in[0].shape, [&](const Shape& index) {
@@ -207,7 +207,7 @@ void add_reductions(std::vector<Case>& all) {
   all.push_back({"reduce_min", {half({3, 2, 5})}, axes, smaller, kExact, kAll});
   all.push_back({"reduce_prod", {half({3, 2, 5}, 0.5, 4)}, axes, product, {0x1p-19, 1}});
   const Attributes last{{"axes", Shape{1}}};
-  // y as stored in half, bit by bit.
+  // y is given exactly as stored in half, so that it compares equal to the extremes.
   all.push_back({"reduce_extreme_gradient",
                  {given(half({2, 3}), {1, 3, 3, -2, -4, -2}), given(half({2, 1}), {3, -2}), half({2, 1})},
                  {},

@@ -16,11 +16,11 @@ struct AdamMoments {
   double v;
 };
 
-/// An update rule on one element: maps w, g and the states to their new values. `by` has the scalars.
+/// An update rule for one element, which maps w, g and the states to the new values of w and the states.
 using Rule = std::function<std::vector<double>(double w, double g, const std::vector<double>& states,
                                                const std::vector<double>& scalars)>;
 
-/// Applies a rule to (w, g, states..., scalars..., optionally factor); a factor of -1 changes nothing.
+/// Applies a rule to inputs w, g, states..., scalars... and, optionally, a factor; a factor of -1 changes nothing.
 Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   return [=](const Arrays& in, const Attributes& a) {
     Arrays out = {in[0]};
@@ -46,7 +46,7 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   };
 }
 
-/// Adds a rule with half weights and with master weights, without a factor, with one, and with -1.
+/// Adds a rule with half weights and with master weights, each without a factor, with a factor, and with factor -1.
 void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes& attributes,
               const std::vector<Input>& states, const std::vector<Input>& scalars, const Definition& definition) {
   std::vector<std::size_t> in_place = {0};
@@ -130,7 +130,7 @@ void add_adam(std::vector<Case>& all) {
 constexpr std::size_t kDigits = 38;
 constexpr double kUnit = 0x1p-298;
 
-/// The limbs of a sum of squares that is exact in double, and of `infinite` and `nans` elements.
+/// Returns the limbs of a sum of squares that is exact in double, with counts of infinite elements and NaNs.
 std::vector<double> limbs_of(double sum, double infinite = 0, double nans = 0) {
   std::vector<double> limbs;
   for (std::size_t k = 0; k < kDigits; ++k) {
@@ -155,7 +155,7 @@ Arrays sum_of_squares(const Arrays& in, const Attributes& /*a*/) {
   return {y};
 }
 
-/// Two sums of squares as one tensor.
+/// Returns two sums of squares as one tensor.
 std::vector<double> limbs_of_both(double first, double second) {
   std::vector<double> limbs = limbs_of(first);
   const std::vector<double> more = limbs_of(second);
@@ -163,7 +163,7 @@ std::vector<double> limbs_of_both(double first, double second) {
   return limbs;
 }
 
-/// The first operator of LAMB, without a factor or with one at the end.
+/// Computes the first operator of LAMB, with an optional factor as the last input.
 Arrays lamb_moments(const Arrays& in, const Attributes& a) {
   const double factor = in.size() == 6 ? in[5].values[0] : 1;
   Arrays out = {in[2], in[3], Array({2, 42})};
@@ -186,7 +186,7 @@ Arrays lamb_moments(const Arrays& in, const Attributes& a) {
   return out;
 }
 
-/// The second operator: the update with a trust ratio from given squares.
+/// Computes the second operator of LAMB, the update with a trust ratio from given squares.
 Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
   const auto norm = [&in](std::size_t from) {
     double sum = 0;
@@ -207,7 +207,7 @@ Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
 }
 
 void add_lamb(std::vector<Case>& all) {
-  // Sums of squares compare exactly, so every U has to be one: G / (|G| + 1), plus w / 8.
+  // Sums of squares are compared exactly, so every U, which is G / (|G| + 1) plus w / 8, must be exact.
   const Attributes exact{{"scale", 0.5}, {"weight_decay", 0.125}, {"beta1", 0.5}, {"beta2", 0.75}, {"epsilon", 1.0}};
   for (const Input& w : {half({4}), single({4})}) {
     const std::vector<Input> inputs = {given(w, {1, -0.5, 0, 2}), given(half({4}), {2, -6, 14, 0}),
@@ -235,7 +235,7 @@ void add_lamb(std::vector<Case>& all) {
   }
 }
 
-/// The norm that all inputs but the last `scalars` describe.
+/// Returns the norm that all inputs except the last `scalars` describe.
 double norm_of(const Arrays& in, std::size_t scalars) {
   double sum = 0;
   for (std::size_t i = 0; i + scalars < in.size(); ++i) {
@@ -250,7 +250,7 @@ double norm_of(const Arrays& in, std::size_t scalars) {
 
 void add_factors(std::vector<Case>& all) {
   const double inf = std::numeric_limits<double>::infinity();
-  // Few enough elements for a double to hold the sum of their squares.
+  // A double can hold the sum of the squares of so few elements.
   all.push_back({"sum_of_squares", {half({2, 3}, 0.25, 1)}, {}, sum_of_squares, kExact});
   all.push_back({"sum_of_squares",
                  {given(half({7}), {65504, -2, 0, inf, std::nan(""), 0x1p-8, -inf})},

@@ -10,7 +10,7 @@
 namespace poprun::testing {
 namespace {
 
-/// x [N,C,H,W], w [O,C/G,R,S], b [O] or none.
+/// Convolves x [N,C,H,W] with w [O,C/G,R,S], and adds b [O] if given.
 Arrays convolved(const Arrays& in, const Attributes& a) {
   const Shape& x = in[0].shape;
   const Shape& w = in[1].shape;
@@ -99,9 +99,9 @@ void add_convolutions(std::vector<Case>& all) {
   add_convolution(all, {{2, 3, 5, 7}, {5, 3, 3, 3}, {2, 1}, {1, 0, 1, 2}, {1, 1}, 1, kAll});
   add_convolution(all, {{1, 4, 7, 5}, {6, 2, 3, 2}, {1, 2}, {2, 1, 2, 0}, {2, 1}, 2, kAll});
   add_convolution(all, {{2, 5, 4, 4}, {5, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 5, kUsual});
-  // A matrix product, long enough for partial sums over both kinds of channels.
+  // This convolution is a matrix product with enough input and output channels for partial sums over either.
   add_convolution(all, {{1, 35, 3, 1}, {37, 35, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, kUsual});
-  // And long enough for partial sums over the images.
+  // This convolution has enough images for partial sums over them.
   add_convolution(all, {{33, 2, 3, 2}, {3, 2, 2, 2}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, kUsual});
 }
 
@@ -127,7 +127,7 @@ void for_each_window(const Array& x, const Shape& y, const Attributes& a,
   });
 }
 
-/// Pooling with a result of shape y.
+/// Returns the definition of pooling with a result of shape `y_shape`.
 Definition pooled(const Shape& y_shape, bool max) {
   return [=](const Arrays& in, const Attributes& a) {
     Array y(y_shape);
@@ -162,7 +162,7 @@ void add_pooling(std::vector<Case>& all, const Pooling& p, bool max) {
   if (max) {
     a.set("dilation", p.dilation);
     all.push_back({"maxpool2d", {half_image(x)}, a, definition, kExact, kAll});
-    Array image(x);  // Distinct elements, all representable in half.
+    Array image(x);  // Has distinct elements, which halves can represent.
     for (std::size_t i = 0; i < image.values.size(); ++i) {
       image.values[i] = (static_cast<double>(i * 97 % 211) - 104.5) / 64;
     }
@@ -193,7 +193,7 @@ void add_pooling(std::vector<Case>& all, const Pooling& p, bool max) {
   }
 }
 
-/// The response at every channel, by ONNX's formula.
+/// Computes the response at every channel by ONNX's formula.
 Arrays response(const Arrays& in, const Attributes& a) {
   const Array& x = in[0];
   const std::int64_t size = a.integer("size");

@@ -44,7 +44,7 @@ TEST(Comparisons, GiveOneWhereTheyHold) {
   EXPECT_THAT(compare("greater_equal", DataType::kF32, a, b), ElementsAre(0, 1, 1, 0));
 }
 
-// These differ by one but are the same number in float.
+// The integers differ by one but are the same number in float.
 TEST(Comparisons, OfIntegersAreExactAndBroadcast) {
   const std::vector<std::int32_t> a = {16777216, 16777217, 16777218};
   const std::vector<std::int32_t> b = {16777217};
@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(WhereCase{f32({4}), f32({4}), f32({4}), {1, 0, 0, 1}, {1, -2, -3, 4}},
                       WhereCase{f32({2, 1}), f32({2}), f32({}), {1, 0}, {1, 2, -1, -1}},
                       WhereCase{f32({2}), f32({2, 2}), f32({2, 1}), {0, 2}, {-1, 2, -2, 4}},
-                      // Two channels over two pixels, pixel by pixel on the left, plane by plane on the right.
+                      // Two channels of two pixels are stored by pixels on the left and by planes on the right.
                       WhereCase{f32({2, 1, 1}), image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {1, 0}, {1, -3, 3, -4}}));
 
 }  // namespace

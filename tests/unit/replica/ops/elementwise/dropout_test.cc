@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kDropped = 40'003;
 
-/// The result of dropout on ones.
+/// Returns the result of dropout on ones.
 std::vector<float> drop(double rate, const std::string& key, const Moment& moment) {
   Graph graph;
   const TensorId x = graph.add_tensor({"x", f32({kDropped}), Role::kActivation});
@@ -30,7 +30,7 @@ TEST(Dropout, DropsTheRateAndKeepsTheMean) {
       dropped += value == 0 ? 1 : 0;
       EXPECT_TRUE(value == 0 || value == static_cast<float>(1 / (1 - rate)));
     }
-    // Four deviations of a binomial distribution.
+    // The tolerance is four standard deviations of a binomial distribution.
     EXPECT_NEAR(dropped / kDropped, rate, 4 * std::sqrt(rate * (1 - rate) / kDropped));
   }
   const auto all = drop(0, "a", {});

@@ -23,7 +23,7 @@ struct BinaryCase {
 
 class Binary : public ::testing::TestWithParam<BinaryCase> {};
 
-/// Away from zero, so that quotients stay small.
+/// Fills the operands with values away from zero, so that quotients stay small.
 void fill_operands(Probe& probe, GraphRunner& runner) {
   probe.randomise(runner, 1.0F, 31);
   for (const TensorId id : probe.operation().inputs) {
@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BinaryCase{f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 4, 5}},
                       BinaryCase{f32({2, 1}), f32({1, 3}), {0, 0, 0, 1, 1, 1}, {0, 1, 2, 0, 1, 2}},
                       BinaryCase{f32({2, 1, 2}), f32({2, 1}), {0, 1, 0, 1, 2, 3, 2, 3}, {0, 0, 1, 1, 0, 0, 1, 1}},
-                      // Two channels, two pixels: stored pixel by pixel on the left, plane by plane on the right.
+                      // Two channels of two pixels are stored by pixels on the left and by planes on the right.
                       BinaryCase{image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {0, 1, 2, 3}, {0, 2, 1, 3}},
                       BinaryCase{image({1, 2, 1, 2}), f32({2, 1, 1}), {0, 1, 2, 3}, {0, 1, 0, 1}}));
 
@@ -121,7 +121,7 @@ struct Derivatives {
   float y, by_0, by_1;
 };
 
-/// The value and derivatives of KIND for one pair of numbers.
+/// Returns the value and derivatives of KIND for one pair of numbers.
 Derivatives of_pair(const std::string& kind, float a, float b) {
   Probe probe(kind, {f32({1}), f32({})}, {}, 1);
   GraphRunner runner(probe.graph());
@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(
         UnaryCase{"shrink", [](double x) { return x < -0.5 || x > 0.5 ? x : 0; }, -3.7F},
         UnaryCase{"clip", [](double x) { return x; }, -3.7F}));
 
-/// The values of KIND at each of `x`, and the derivatives there.
+/// Returns the values and derivatives of KIND at each of `x`.
 std::pair<std::vector<float>, std::vector<float>> of_each(const std::string& kind, const Attributes& attributes,
                                                           const std::vector<float>& x) {
   Probe probe(kind, {f32({static_cast<std::int64_t>(x.size())})}, attributes, 1);

@@ -35,7 +35,7 @@ Attributes attributes_of(const PoolCase& c) {
           {"count_pad", std::int64_t{c.count_pad}}};
 }
 
-/// Maximum and mean of the window of output pixel (i, j) in channel ch of image n.
+/// Returns the maximum and mean of the window of output pixel (i, j) in channel ch of image n.
 std::pair<double, double> naive(const PoolCase& c, std::span<const float> x, std::int64_t n, std::int64_t ch,
                                 std::int64_t i, std::int64_t j) {
   double largest = -std::numeric_limits<double>::infinity();
@@ -134,7 +134,7 @@ TEST(Maxpool2d, GivesTheGradientOfATieToTheFirstOnly) {
   EXPECT_THAT(runner.floats(graph.find("g0")), ::testing::ElementsAre(0.0F, 3.0F, 0.0F, 0.0F));
 }
 
-// Taps 2 rows and 3 columns apart, from one pixel outside.
+// The taps are 2 rows and 3 columns apart, and start one pixel outside the image.
 TEST(Maxpool2d, PutsTheTapsOfADilatedWindowApart) {
   PoolCase c{.x = {1, 2, 5, 6}, .window = {2, 2}, .stride = {1, 2}, .pad = {1, 1, 1, 0}};
   Attributes attributes = attributes_of(c);
@@ -160,7 +160,7 @@ TEST(Maxpool2d, PutsTheTapsOfADilatedWindowApart) {
   probe.expect_gradients(runner, 0.01F, 1e-3);
 }
 
-// A window of two taps, four apart, over three pixels: its second position covers none of them.
+// A window has two taps, four apart, over three pixels. Its second position covers no pixel.
 TEST(Maxpool2d, OfAWindowWithoutPixelsIsMinusInfinity) {
   Attributes attributes = attributes_of({.window = {1, 2}, .stride = {1, 1}, .pad = {0, 2, 0, 1}});
   attributes.set("dilation", Shape{1, 4});

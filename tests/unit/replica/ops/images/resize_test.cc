@@ -40,7 +40,7 @@ struct NearestCase {
 TEST(Resize, TakesTheNearestElement) {
   const std::vector<NearestCase> cases = {{8, "asymmetric", "floor", {1, 1, 2, 2, 3, 3, 4, 4}},
                                           {8, "half_pixel", "round_prefer_floor", {1, 1, 2, 2, 3, 3, 4, 4}},
-                                          // Places 0, 0.5, 1, ...: the halves distinguish the rounding modes.
+                                          // Of the places 0, 0.5, 1, ..., the halves distinguish the rounding modes.
                                           {8, "asymmetric", "round_prefer_floor", {1, 1, 2, 2, 3, 3, 4, 4}},
                                           {8, "asymmetric", "round_prefer_ceil", {1, 2, 2, 3, 3, 4, 4, 4}},
                                           {8, "asymmetric", "ceil", {1, 2, 2, 3, 3, 4, 4, 4}},
@@ -57,7 +57,7 @@ TEST(Resize, TakesTheNearestElement) {
   }
 }
 
-// ONNX's published examples: scale 0.6 of four elements gives two, and the scale stays 0.6.
+// In ONNX's published examples, scale 0.6 of four elements gives two, and the scale stays 0.6.
 TEST(Resize, TakesTheScaleThatIsGiven) {
   const auto by_scale = [](const std::string& coordinates) {
     Attributes attributes = attributes_of(0, 2, "linear", coordinates);
@@ -70,7 +70,7 @@ TEST(Resize, TakesTheScaleThatIsGiven) {
   EXPECT_THAT(by_scale("align_corners"), Pointwise(FloatNear(1e-6F), {1.0F, 3.1428571F}));
 }
 
-/// The weight of an element at distance d from y's position.
+/// Returns the weight of an element at distance d from y's position.
 double kernel(const std::string& mode, double a, double d) {
   d = std::abs(d);
   if (mode == "linear") {
@@ -82,7 +82,7 @@ double kernel(const std::string& mode, double a, double d) {
   return d < 2 ? a * d * d * d - 5 * a * d * d + 8 * a * d - 4 * a : 0;
 }
 
-/// The sum that defines y at `place`, over an x that is extended at both ends or ends there.
+/// Returns the sum that defines y at `place`. Beyond its ends, x repeats its end elements or, with `exclude`, is empty.
 double interpolated(const std::vector<float>& x, double place, const std::string& mode, double a, bool exclude) {
   const auto A = static_cast<std::int64_t>(x.size());
   double sum = 0, weights = 0;
@@ -136,7 +136,7 @@ TEST(Resize, GradientAgreesWithDifferencesAlongAnyAxis) {
   }
 }
 
-// Two channels over two pixels, pixel by pixel: each channel is resized separately.
+// Two channels of two pixels are stored pixel by pixel; each channel is resized separately.
 TEST(Resize, KeepsChannelsApart) {
   Probe probe("resize", {image({1, 2, 1, 2})}, attributes_of(3, 4, "nearest", "half_pixel"), 1);
   GraphRunner runner(probe.graph());

@@ -103,7 +103,7 @@ TEST(GatherGradient, OfATableWithTwoUsesIsOneAUse) {
 
   runner.run(builder.operations());
 
-  // Both logits are equal: each row's gradient is (-1/2, 1/2), and row 0 is gathered twice. The last use comes first.
+  // Both logits are equal, so each row's gradient is (-1/2, 1/2); row 0 is gathered twice. The last use comes first.
   ASSERT_EQ(gradients->size(), 2U);
   EXPECT_THAT(runner.floats(gradients->at(0).gradient), ElementsAre(-0.5F, 0.5F, -0.5F, 0.5F));
   EXPECT_THAT(runner.floats(gradients->at(1).gradient), ElementsAre(-1.0F, 1.0F, 0.0F, 0.0F));
@@ -207,7 +207,7 @@ TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   runner.run(builder.operations());
 
   EXPECT_THAT(runner.floats(pieces[1]), ElementsAre(1, 2, 6, 7));
-  // The logits differ by one: p = e / (1 + e), in a mean over two rows.
+  // The logits differ by one, so p = e / (1 + e), and the loss is a mean over two rows.
   const float p = 0.5F * 0.731058579F;
   EXPECT_THAT(runner.floats(gradients->at(0).gradient),
               ::testing::Pointwise(::testing::FloatNear(1e-6F), {0.0F, 0.0F, 0.0F, -p, p, 0.0F, 0.0F, 0.0F, -p, p}));

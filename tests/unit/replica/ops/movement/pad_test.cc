@@ -56,14 +56,14 @@ INSTANTIATE_TEST_SUITE_P(
         PadCase{f32({3}), "constant", {2}, {1}, {6}, {9, 9, 1, 2, 3, 9}},
         PadCase{f32({3}), "reflect", {2}, {1}, {6}, {3, 2, 1, 2, 3, 2}},
         PadCase{f32({3}), "edge", {2}, {1}, {6}, {1, 1, 1, 2, 3, 3}},
-        // Wider than x: mirrored again.
+        // Padding that is wider than x mirrors x again.
         PadCase{f32({3}), "reflect", {5}, {0}, {8}, {2, 1, 2, 3, 2, 1, 2, 3}},
         PadCase{f32({1}), "reflect", {1}, {2}, {4}, {1, 1, 1, 1}},
         PadCase{f32({4}), "constant", {-1}, {-1}, {2}, {2, 3}}, PadCase{f32({4}), "edge", {-2}, {1}, {3}, {3, 4, 4}},
         PadCase{f32({2, 2}), "constant", {1, 0}, {0, 1}, {3, 3}, {9, 9, 9, 1, 2, 9, 3, 4, 9}},
         PadCase{f32({2, 2}), "reflect", {0, 1}, {1, 0}, {3, 3}, {2, 1, 2, 4, 3, 4, 2, 1, 2}},
         PadCase{f32({1, 2, 2}), "edge", {1, 0, 0}, {0, 0, 1}, {2, 2, 3}, {1, 2, 2, 3, 4, 4, 1, 2, 2, 3, 4, 4}},
-        // Two channels over two pixels, pixel by pixel: one pixel before, one channel after.
+        // Two channels of two pixels are stored pixel by pixel, and padded by one pixel before and one channel after.
         PadCase{
             image({1, 2, 1, 2}), "constant", {0, 0, 0, 1}, {0, 1, 0, 0}, {1, 3, 1, 3}, {9, 9, 9, 1, 2, 9, 3, 4, 9}}));
 

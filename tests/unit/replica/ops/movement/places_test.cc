@@ -23,8 +23,8 @@ struct PlacesCase {
   std::vector<std::int32_t> index_values;
   Shape y;
   std::vector<float> gathered;   ///< For x = 1, 2, 3, ...
-  std::vector<float> scattered;  ///< For -1, -2, -3, ... into x.
-  std::vector<float> added;      ///< The same, added.
+  std::vector<float> scattered;  ///< For -1, -2, -3, ... scattered into x.
+  std::vector<float> added;      ///< For -1, -2, -3, ... added to x.
 };
 
 class PlacesTest : public ::testing::TestWithParam<PlacesCase> {
@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, PlacesTest,
                                                       .gathered = {2, 1, 4, 6},
                                                       .scattered = {-2, -1, 3, -3, 5, -4},
                                                       .added = {-1, 1, 3, 1, 5, 2}},
-                                           // Fewer columns than x has, and a row outside.
+                                           // The indices have fewer columns than x, and one row is out of range.
                                            PlacesCase{.way = "elements",
                                                       .x = {3, 3},
                                                       .indices = {2, 2},

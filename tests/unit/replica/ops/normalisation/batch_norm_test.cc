@@ -34,7 +34,7 @@ TEST_P(BatchNorm, TrainingNormalisesWithTheStatisticsOfTheBatch) {
   const std::vector<TensorId> in = probe.operation().inputs;
   const std::vector<TensorId> out = probe.operation().outputs;
   for (float& value : runner.floats(in[0])) {
-    value += 5.0F;  // A mean that is large compared to the deviation.
+    value += 5.0F;  // Makes the mean large compared with the deviation.
   }
 
   runner.run(probe.operation());
@@ -92,7 +92,7 @@ TEST(BatchNormInference, NormalisesWithTheGivenStatistics) {
 
   runner.run(probe.operation());
 
-  // (7 - 1) / sqrt(3 + 1) * 2 + 10 and (8 - 2) / sqrt(8 + 1) * 3 + 20.
+  // The results are (7 - 1) / sqrt(3 + 1) * 2 + 10 and (8 - 2) / sqrt(8 + 1) * 3 + 20.
   EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(16.0F, 26.0F));
 }
 
@@ -127,7 +127,7 @@ TEST(BatchNormTraining, RefusesOneElementAChannel) {
                                                           "has one; use a larger data.micro-batch-size"));
 }
 
-/// Grouped convolution, with a bias, and batch normalisation after it.
+/// The example is a grouped convolution with a bias, followed by batch normalisation.
 TEST(FoldBatchNorm, GivesTheConvolutionThatTheTwoWere) {
   const std::int64_t N = 2;
   const std::int64_t O = 6;

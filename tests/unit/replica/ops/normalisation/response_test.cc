@@ -54,7 +54,7 @@ TEST_P(Lrn, ForwardAgreesWithTheDefinition) {
     const std::int64_t channel = k % c.C;
     double squares = 0;
     for (std::int64_t i = 0; i < c.C; ++i) {
-      // ONNX: from channel - floor((size - 1) / 2) to channel + ceil((size - 1) / 2).
+      // In ONNX, a window is from channel - floor((size - 1) / 2) to channel + ceil((size - 1) / 2).
       if (i >= channel - (c.size - 1) / 2 && i <= channel + (c.size - 1 + 1) / 2) {
         const auto value = static_cast<double>(x[at(k - channel + i)]);
         squares += value * value;
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Windows, Lrn,
                          ::testing::Values(LrnCase{7, 5, 0.9, 0.75, 1.0}, LrnCase{6, 3, 0.5, 0.5, 2.0},
                                            LrnCase{6, 4, 2.0, 0.75, 1.0}, LrnCase{5, 2, 2.0, 1.3, 0.7},
                                            LrnCase{3, 1, 1.0, 0.75, 1.0},
-                                           // Wider than the number of channels.
+                                           // The first window is wider than the number of channels.
                                            LrnCase{3, 9, 1.0, 0.75, 1.0}, LrnCase{40, 5, 1e-4, 0.75, 1.0}));
 
 struct GroupCase {
@@ -94,7 +94,7 @@ class GroupNorm : public ::testing::TestWithParam<GroupCase> {
     norm_.randomise(runner_, 1.0F, 92);
   }
 
-  /// Image and channel of the element at memory position k of x.
+  /// Returns the image and channel of the element at memory position k of x.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> place(std::int64_t k) const {
     const TensorType& x = GetParam().x;
     const std::int64_t pixels = x.elements() / x.shape[0] / C_;

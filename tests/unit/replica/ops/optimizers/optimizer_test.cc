@@ -1,5 +1,5 @@
-/// The update rules against hand arithmetic, and over 20 steps against a second version in double, written from the
-/// formulas of the papers and of torch.optim.
+/// Compares the update rules with hand arithmetic and, over 20 steps, with a second version in double that is written
+/// from the formulas of the papers and of torch.optim.
 
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -64,7 +64,7 @@ std::vector<float> scalars_of(const std::string& kind, int step) {
   return scalars;
 }
 
-/// The rules again, in double.
+/// A second version of the rules, in double.
 struct Naive {
   std::vector<double> w;
   std::vector<double> m = std::vector<double>(w.size());
@@ -107,7 +107,7 @@ struct Naive {
 class UpdateRule : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(UpdateRule, FollowsItsFormulaOver20Steps) {
-  // 37 elements: whole vectors and a remainder on every instruction set.
+  // 37 elements are whole vectors and a remainder on every instruction set.
   std::vector<float> weights(37);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     weights[i] = static_cast<float>(std::sin(static_cast<double>(i) + 1));
@@ -146,7 +146,7 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule, ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
 
-/// What one operator of an optimiser takes, and how many tensors it gives.
+/// An operator of an optimiser, with its inputs and the number of its outputs.
 struct Declared {
   Operator op;
   Signature signature;
@@ -188,7 +188,7 @@ TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
       return std::vector<float>(runner.weights().begin(), runner.weights().end());
     };
     EXPECT_EQ(after(update_rule::kSkip), weights);
-    // The smallest factor there is, times a scale of 0.5, is 0: weight decay is all that is left.
+    // The smallest possible factor, multiplied by a scale of 0.5, is 0, so only weight decay is left.
     const std::vector<float> decayed = after(std::numeric_limits<float>::denorm_min());
     EXPECT_NE(decayed, weights);
     EXPECT_EQ(decayed, after(0));
@@ -298,7 +298,7 @@ TEST(Lamb, TakesAStepOfRateTimesTheWeightsNorm) {
   EXPECT_NEAR(std::hypot(dx, dy), 0.1 * 5, 1e-6);
 }
 
-/// One run of an operator of LAMB on tensors of 6 elements, in the order of its operands.
+/// Runs an operator of LAMB once on tensors of 6 elements, which are given in the order of its operands.
 class LambOperator {
  public:
   LambOperator(const std::string& kind, std::size_t tensors, bool squares, std::int64_t n) {
@@ -342,7 +342,7 @@ TEST(Lamb, OnPiecesWithTheirSquaresAddedGivesTheBitsOfTheWhole) {
   constexpr std::int64_t kWhole = 12;
   const auto updated = [](std::int64_t pieces) {
     const std::int64_t n = kWhole / pieces;
-    std::deque<LambOperator> moments;  // None is moved: a runner refers to its graph.
+    std::deque<LambOperator> moments;  // A deque does not move its elements, and a runner refers to its graph.
     std::vector<std::int32_t> sums(2 * SquareSum::kLimbs);
     for (std::int64_t p = 0; p < pieces; ++p) {
       LambOperator& one = moments.emplace_back("lamb_moments", 4, false, n);
@@ -353,7 +353,7 @@ TEST(Lamb, OnPiecesWithTheirSquaresAddedGivesTheBitsOfTheWhole) {
       }
       one.run();
       for (std::size_t k = 0; k < sums.size(); ++k) {
-        sums[k] += one.squares()[k];  // An all-reduce of i32.
+        sums[k] += one.squares()[k];  // Adds the limbs as an all-reduce of i32 does.
       }
     }
     std::vector<float> weights;

@@ -1,4 +1,4 @@
-"""Compares the update operators with torch.optim over 20 steps. Skips (exit code 77) without PyTorch.
+"""Compares the update operators with torch.optim over 20 steps. Skips (exit code 77) if PyTorch is not installed.
 
 usage: optimizer_torch_test.py PATH_OF_optimizer_trace
 """

@@ -1,4 +1,4 @@
-/// Exact sums of squares: the same limbs whatever the order and the cut, and the right value.
+/// Exact sums of squares: their value is right, and their limbs do not depend on the order or the split of the data.
 
 #include "replica/ops/optimizers/square_sum.h"
 
@@ -35,7 +35,7 @@ Limbs limbs_of(const SquareSum& sum) {
   return limbs;
 }
 
-/// A natural number in units of 2^-298, bit by bit: schoolbook arithmetic to compare with.
+/// A natural number in units of 2^-298, stored bit by bit: reference results by schoolbook arithmetic.
 class Natural {
  public:
   void add_square(float x) {
@@ -45,7 +45,7 @@ class Natural {
     add(mantissa * mantissa, 2 * (std::max(exponent, 1U) - 1));
   }
 
-  /// The limbs of the number, as the header of SquareSum has them.
+  /// Returns the limbs of the number, in the format of SquareSum's header.
   [[nodiscard]] Limbs limbs() const {
     Limbs limbs{};
     for (std::size_t bit = 0; bit < bits_.size(); ++bit) {
@@ -54,7 +54,7 @@ class Natural {
     return limbs;
   }
 
-  /// Rounded to nearest, ties to even.
+  /// Returns the number rounded to nearest, with ties to even.
   [[nodiscard]] double rounded() const {
     std::size_t top = bits_.size();
     while (top > 0 && bits_[top - 1] == 0) {
@@ -93,9 +93,9 @@ Natural exact_sum_of(const std::vector<float>& values) {
 }
 
 enum class Kind {
-  kAnyBits,    ///< Numbers of every size, denormal ones too.
-  kGradients,  ///< From a normal distribution.
-  kAlike,      ///< All just below 2: their sum has more bits than any of them.
+  kAnyBits,    ///< Numbers of every size, including denormal numbers.
+  kGradients,  ///< Numbers from a normal distribution.
+  kAlike,      ///< Numbers just below 2, whose sum has more bits than any of them.
 };
 
 std::vector<float> numbers(std::uint32_t seed, std::size_t count, Kind kind) {
@@ -164,7 +164,7 @@ TEST(SquareSum, DoesNotDependOnTheCut) {
 TEST(SquareSum, HoldsTheSumOver32768ReplicasInItsLimbs) {
   Limbs largest;
   largest.fill(0xFFFF);
-  largest[37] = 1;  // The sum over all has this digit, too: 2^54 elements at most.
+  largest[37] = 1;  // A sum over all replicas, of at most 2^54 elements, also has this digit.
   largest[38] = largest[39] = largest[40] = largest[41] = 0;
   std::array<std::int64_t, SquareSum::kLimbs> exact{};
   for (int replica = 0; replica < 32768; ++replica) {
@@ -187,10 +187,10 @@ TEST(SquareSum, HoldsTheExtremesOfTheFormat) {
   EXPECT_EQ(sum_of({0.0F, -0.0F}).value(), 0);
   EXPECT_EQ(sum_of({3, -4}).value(), 25);
   EXPECT_EQ(sum_of({kSmallest}).value(), 0x1p-298);
-  // Lost in the rounding, but not in the sum.
+  // The smallest square is lost in the rounded value, but not in the sum.
   EXPECT_EQ(sum_of({kSmallest, 0x1p-74F}).value(), 0x1p-148);
   EXPECT_EQ(limbs_of(sum_of({kSmallest, 0x1p-74F}))[0], 1);
-  // A million of the largest: beyond float32, but not beyond the sum.
+  // A million of the largest squares exceed the range of float32, but not that of the sum.
   const std::vector<float> large(1'000'000, kLargest);
   EXPECT_EQ(sum_of(large).value(), 1e6 * static_cast<double>(kLargest) * static_cast<double>(kLargest));
   std::vector<float> both = large;
@@ -199,7 +199,7 @@ TEST(SquareSum, HoldsTheExtremesOfTheFormat) {
 }
 
 TEST(SquareSum, RoundsTiesToEvenAndWhatIsAboveThemUp) {
-  // 2^52 + 1/2 is a tie between 2^52 and 2^52 + 1, 2^52 + 3/2 one between odd and even.
+  // 2^52 + 1/2 is a tie between 2^52 (even) and 2^52 + 1; 2^52 + 3/2 is a tie between 2^52 + 1 and 2^52 + 2 (even).
   const float half = std::ldexp(1.0F, 26);
   const auto with = [half](std::vector<float> more) {
     more.push_back(half);

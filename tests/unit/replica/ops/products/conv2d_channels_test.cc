@@ -1,4 +1,4 @@
-/// Convolutions as machines with AVX2 and nothing newer compute them, in a process of their own.
+/// Convolutions as computed by machines with AVX2 and nothing newer, tested in a separate process.
 
 #include <dnnl.hpp>
 #include <gmock/gmock.h>
@@ -14,10 +14,10 @@ using testing::f32;
 using testing::GraphRunner;
 using testing::image;
 
-// Before oneDNN is asked for anything else. Machines without AVX2 go on with what they have.
+// The limit must be set before any other call of oneDNN. Machines without AVX2 use the instructions that they have.
 const dnnl::status kAvx2 = dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
 
-/// Output channels; input channels, kernel and image are squeezenet's last ones.
+/// The parameter is the number of output channels; the other sizes are those of squeezenet's last convolution.
 class EqualFilters : public ::testing::TestWithParam<std::int64_t> {};
 
 TEST_P(EqualFilters, GiveEqualChannels) {

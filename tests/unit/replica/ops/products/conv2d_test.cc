@@ -40,7 +40,7 @@ std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// y[n, o, i, j] as the sum that defines it.
+/// Computes y[n, o, i, j] as the sum that defines it.
 double naive_output(const ConvCase& c, std::span<const float> x, std::span<const float> w, std::int64_t n,
                     std::int64_t o, std::int64_t i, std::int64_t j) {
   const std::int64_t first = o / (c.w[0] / c.groups) * c.w[1];
@@ -85,7 +85,7 @@ TEST_P(Conv2d, ForwardAgreesWithTheDefinition) {
   }
 }
 
-/// The same geometry as a transposed convolution: from its own x [N,O,Y,X] to [N,C,H,W].
+/// Returns a transposed convolution of the same geometry, from its own x [N,O,Y,X] to [N,C,H,W].
 Probe transposed(const ConvCase& c) {
   const Attributes attributes{{"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
   const auto y = find_operator("conv2d")->shape({{image(c.x), f32(c.w)}, {}, attributes});
@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{.x = {2, 3, 1, 11}, .w = {4, 3, 1, 3}, .stride = {1, 2}, .pad = {0, 2, 0, 0}},
         ConvCase{.x = {1, 2, 2, 2}, .w = {2, 2, 1, 1}, .stride = {2, 2}, .pad = {1, 1, 1, 1}}));
 
-/// The shape face's verdict on x [1,4,5,5] and w [6,2,3,3] with these attributes.
+/// Returns the result of shape inference for x [1,4,5,5] and w [6,2,3,3] with one attribute changed.
 Result<std::vector<TensorType>> shape_with(const std::string& name, Attribute value) {
   Attributes attributes = {
       {"stride", Shape{1, 1}}, {"pad", Shape{0, 0, 0, 0}}, {"dilation", Shape{1, 1}}, {"groups", std::int64_t{2}}};

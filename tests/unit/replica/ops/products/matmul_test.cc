@@ -1,5 +1,5 @@
-/// Products of matrices and the dense layer: forward against sums in double, gradients against central differences.
-/// Both are linear in each input, so differences are exact up to rounding.
+/// Products of matrices and the dense layer. The forward pass is compared with sums in double, and gradients with
+/// central differences, which are exact up to rounding, since both operators are linear in each input.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class Matmul : public ::testing::TestWithParam<MatmulCase> {
     probe_.randomise(runner_, 1.0F, 21);
   }
 
-  /// Element [batch, i, j] of an operand, `batch` an index into the result's leading dimensions.
+  /// Returns element [batch, i, j] of an operand; `batch` is an index into the result's leading dimensions.
   double element(std::size_t input, const Shape& batch, std::int64_t i, std::int64_t j) {
     const Shape& shape = input == 0 ? GetParam().a : GetParam().b;
     const bool transposed = (input == 0 ? GetParam().transpose_a : GetParam().transpose_b) != 0;

@@ -28,7 +28,7 @@ struct Use {
   Signature signature;
 };
 
-/// A use with the outputs of its shape face.
+/// Returns a use of an operator, with the outputs from shape inference.
 Use use(const std::string& kind, std::vector<TensorType> inputs, Attributes attributes) {
   Use made{kind, {std::move(inputs), {}, std::move(attributes)}};
   const auto outputs = find_operator(kind)->shape(made.signature);
@@ -73,7 +73,7 @@ struct Convolution {
   }
   [[nodiscard]] std::vector<Use> passes() const { return {forward(), input_gradient(), weight_gradient()}; }
 
-  /// Multiplications of two existing operands, by the definition of a convolution.
+  /// Counts the multiplications of two existing operands, by the definition of a convolution.
   [[nodiscard]] std::int64_t useful_macs() const {
     const Shape out_shape = y().shape;
     std::int64_t count = 0;
@@ -92,7 +92,7 @@ struct Convolution {
   }
 };
 
-/// Convolutions with everything that changes a loop's bounds.
+/// Returns convolutions that vary everything that changes a loop's bounds.
 std::vector<Convolution> convolutions() {
   return {
       {2, 3, 4, 1, {5, 6}, {1, 1}},
@@ -123,7 +123,7 @@ std::vector<Use> dense_uses() {
   };
 }
 
-/// Multiplications of two existing operands, by the loops of Product's definition.
+/// Counts the multiplications of two existing operands, by the loops of Product's definition.
 std::int64_t loop_nest(const Product& p) {
   std::array<std::int64_t, 2> pairs = {0, 0};
   for (std::size_t d = 0; d < 2; ++d) {
@@ -231,8 +231,8 @@ TEST(OperatorProduct, ComputesInWhatIsStored) {
 }
 
 TEST(Product, DistinguishesEveryField) {
-  // Each variant differs from the first one in one number, so neither order, hash nor text may
-  // take two for the same.
+  // Each variant differs from the first in one number, so the order, the hash and the text must tell any two variants
+  // apart.
   std::vector<Product> variants(1);
   const auto add = [&variants](auto change) {
     variants.emplace_back();

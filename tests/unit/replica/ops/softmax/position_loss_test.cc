@@ -1,4 +1,4 @@
-/// The loss of language models: positions of sequences, many classes.
+/// The loss of language models, over positions of sequences and many classes.
 
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@ using testing::f32;
 using testing::GraphRunner;
 using testing::Probe;
 
-/// A row of metrics as a number.
+/// Returns a row of metrics as a number.
 double number(const float* parts) {
   return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) + static_cast<double>(parts[2]);
 }
@@ -35,7 +35,7 @@ TEST(Metrics, CountAndSumExactlyOverManyBatches) {
   const std::vector<TensorId> batch = {add("loss", f32({})), add("correct", f32({})), add("count", f32({}))};
   GraphRunner runner(graph);
   std::ranges::fill(runner.floats(total), 0.0F);
-  // 3000 images of 127 x 127 labels: more than a float counts.
+  // 3000 images of 127 x 127 labels are more than a float can count.
   constexpr int kBatches = 3000;
   constexpr double kCount = 127 * 127;
   runner.floats(batch[0])[0] = 0.7F;
@@ -49,7 +49,7 @@ TEST(Metrics, CountAndSumExactlyOverManyBatches) {
   EXPECT_EQ(number(rows + 3), 48'384'000);
   const double losses = static_cast<double>(0.7F) * kCount * kBatches;
   EXPECT_NEAR(number(rows), losses, 1e-9 * losses);
-  // Floats hold the sum over replicas, too.
+  // Floats can also hold the sum over replicas.
   std::array<float, 3> replicas{};
   for (int r = 0; r < 100; ++r) {
     for (std::size_t k = 0; k < 3; ++k) {
@@ -82,7 +82,7 @@ class PositionLoss : public ::testing::TestWithParam<std::int64_t> {
     std::memcpy(runner_.bytes(probe_.operation().inputs[1]), labels_.data(), sizeof(labels_));
   }
 
-  /// The sixth label is out of range: like padding, it does not count.
+  /// The sixth label is out of range and, like padding, does not count.
   std::array<std::int32_t, 6> labels_ = {0, -1,   static_cast<std::int32_t>(GetParam()) - 1,
                                          1, -100, static_cast<std::int32_t>(GetParam())};
   Probe probe_;

@@ -1,4 +1,4 @@
-/// Outlining as text in, text out; and jobs that a broken pass could leave.
+/// Tests outlining from text to text, and on jobs that a broken pass could produce.
 
 #include <algorithm>
 #include <random>
@@ -33,8 +33,8 @@ CompileOptions options_with(Outlining choice) {
   return options;
 }
 
-/// Two layers of four operations, with dropout, a parameter each and a mask for both. `second` is operation 2 of layer
-/// b, `weight` what follows the type of parameter wb.
+/// Returns two layers of four operations with dropout; each has a parameter, and both read one mask. `second` is
+/// operation 2 of layer b, `layer_b` the origin of that layer, and `ipu` the suffix of its tensors' types.
 std::string two_layers(const std::string& second = R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)",
                        const std::string& layer_b = "b:0:forward", const std::string& ipu = "") {
   return fmt::format(R"(
@@ -85,7 +85,7 @@ Job job_of(std::string_view text) {
   return job;
 }
 
-/// The job after the pass, which its verifier and value numbering have proven.
+/// Returns the job after the pass, and expects that the verifier and value numbering accept it.
 Job outlined(std::string_view text, Outlining choice = Outlining::kOn) {
   const CompileOptions options = options_with(choice);
   const Job before = job_of(text);
@@ -101,7 +101,7 @@ Job outlined(std::string_view text, Outlining choice = Outlining::kOn) {
   return job;
 }
 
-/// Its functions from `first` on.
+/// Returns the text of a job's functions from `first` on.
 std::string functions_of(const Job& job, const std::string& first) {
   const std::string text = to_text(job.graph);
   return text.substr(text.find("function " + first + "\n"));
@@ -150,7 +150,7 @@ TEST(Outlining, NeedsEqualOperations) {
          "proportion)";
 }
 
-/// What is recomputed has the code of what is forward.
+/// Recomputed operations can share code with forward operations.
 TEST(Outlining, TakesWhatIsRecomputedForWhatIsForward) {
   EXPECT_TRUE(outlines(two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:0:recomputed")));
 }
@@ -219,7 +219,7 @@ outlined.0/a = sgd(outlined.0/a, outlined.0/sa, rate) nesterov=0 scale=1.0 weigh
 )");
 }
 
-/// The updates of two layers, whose state is off the chip in the same buffers.
+/// The updates of two layers whose off-chip state is in the same buffers.
 constexpr std::string_view kOffChip = R"(
     tensor rate : f32[] stream
     tensor a : f32[64] parameter
@@ -267,7 +267,7 @@ m.remote = copy(outlined.0/va) to_entries=[0]
                                                 HasSubstr(R"(call() entry=2 function="outlined.0")")));
 }
 
-/// A copy of both IPUs would make one wait for the other.
+/// A copy that involved both IPUs would make one IPU wait for the other.
 TEST(Outlining, CopiesForEachIpuByItself) {
   std::string tensors;
   std::string load = "    function load\n    repeat 1\n";
@@ -292,7 +292,7 @@ TEST(Outlining, CopiesForEachIpuByItself) {
   EXPECT_THAT(train, HasSubstr("\nb4 = copy(outlined.0/a4)\noutlined.1/c = copy(c)\n"));
 }
 
-/// Two layers of two products with large weights, `w` elements each.
+/// Returns two layers of two products each, whose weights have `w` elements.
 std::string two_large_layers(int w) {
   std::string text = fmt::format("    layer a\n    layer b\n    tensor x : f32[{}] stream\n", w);
   std::string load = "    function load\n    repeat 1\n";
@@ -320,7 +320,7 @@ std::string two_large_layers(int w) {
          "    stream_out(wa1, wa2, wb1, wb2) stream=\"weights\"\n";
 }
 
-/// Weights stay where they are, too, while a function has copies of them.
+/// Weights keep their own memory while a function has copies of them.
 TEST(Outlining, CutsALayerWhereCopiesOfItsWeightsWouldTakeMoreThanTheCodeOfTwoFunctions) {
   EXPECT_EQ(find_function(outlined(two_large_layers(64)).graph, "outlined.1"), nullptr);
   const Job job = outlined(two_large_layers(1'000'000));
@@ -333,7 +333,7 @@ TEST(Outlining, CutsALayerWhereCopiesOfItsWeightsWouldTakeMoreThanTheCodeOfTwoFu
       << "what the first function leaves needs no copy";
 }
 
-/// What function 1 reads and what it writes are values that function 0 is left one after the other.
+/// Function 1 reads g0 and writes g1, and function 0 reads both values, one after the other, from the same tensor.
 TEST(Outlining, WritesAValueBesideTheOneBeforeIt) {
   std::string tensors = R"(
     layer a0
@@ -380,7 +380,7 @@ repeat 1
 )");
 }
 
-/// A graph whose function forward.0 has `body`, which makes a value of x, all of one type.
+/// Returns a graph whose function forward.0 has `body`, which computes a value from x. All tensors have one type.
 std::string graph_of(const std::vector<std::string>& layers, const std::string& body) {
   std::string text;
   for (const std::string& layer : layers) {
@@ -400,7 +400,7 @@ std::string graph_of(const std::vector<std::string>& layers, const std::string& 
          body + "stream_out(" + body.substr(name, body.find(" =", last) - name) + ") stream=\"step\"\n";
 }
 
-/// The four operations of a layer.
+/// Returns the four operations of a layer.
 std::string layer_of(const std::string& name, const std::string& from, const std::string& to) {
   return fmt::format(
       "@{0}:0:forward {0}.1 = relu({1})\n@{0}:0:forward {0}.2 = tanh({0}.1)\n"
@@ -408,7 +408,7 @@ std::string layer_of(const std::string& name, const std::string& from, const std
       name, from, to);
 }
 
-/// A squeeze-and-excitation block reads a value beside what its layers make of it.
+/// A squeeze-and-excitation block reads a value together with the output that its layers compute from that value.
 TEST(Outlining, CopiesAValueThatIsNeededBesideTheNextOneOfItsTensor) {
   const Job job = outlined(graph_of({"a", "b"}, "p = tanh(x)\n" + layer_of("a", "p", "q") + "r = add(q, p)\n" +
                                                     layer_of("b", "r", "s") + "t = add(s, r)\n"));
@@ -431,7 +431,7 @@ repeat 1
 )");
 }
 
-/// Equal branches read what a later function's run reads, too, and leaves in its own tensor.
+/// Identical branches read p. A run of a later function also reads p, and keeps it in a tensor of that function.
 TEST(Outlining, ReadsWhatEveryRunSharesWhereALaterFunctionLeavesIt) {
   const auto block = [](const std::string& name, const std::string& to) {
     return fmt::format(
@@ -444,7 +444,7 @@ TEST(Outlining, ReadsWhatEveryRunSharesWhereALaterFunctionLeavesIt) {
                                               layer_of("d", "y", "z") + "o = relu(z)\n"));
 }
 
-/// Layers of three kinds and what is between them, each of any values before it.
+/// Nets of layers of three kinds with operations between them, all of which read any earlier values.
 TEST(Outlining, KeepsEveryValueOfRandomNets) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -485,7 +485,7 @@ TEST(Outlining, KeepsEveryValueOfRandomNets) {
   }
 }
 
-/// What is drawn for a tensor depends on its name.
+/// The random numbers that are drawn for a tensor depend on its name.
 TEST(Outlining, InitialisesTensorsUnderTheirOwnNames) {
   const Job job = outlined(R"(
     layer a
@@ -521,7 +521,7 @@ TEST(Outlining, InitialisesTensorsUnderTheirOwnNames) {
   EXPECT_NE(find_function(job.graph, "outlined.0"), nullptr);
 }
 
-/// A function that training and evaluation share would keep its tensors alive for good.
+/// A function that training and evaluation share would keep its tensors always live.
 TEST(Outlining, NeedsOneFunctionOfTheHost) {
   std::string text = two_layers();
   const std::string_view in = "    in = copy(ha4)\n";
@@ -531,7 +531,7 @@ TEST(Outlining, NeedsOneFunctionOfTheHost) {
   EXPECT_FALSE(outlines(text));
 }
 
-/// A function that is called has a micro-batch, by which random numbers would be others.
+/// An outlined function runs with its caller's micro-batch, which would change the random numbers.
 TEST(Outlining, LeavesRandomNumbersOutsideOfMicroBatchesToTheHostsFunctions) {
   const auto replace = [](std::string text, std::string_view was, std::string_view is) {
     EXPECT_NE(text.find(was), std::string::npos) << was;
@@ -552,7 +552,7 @@ TEST(Outlining, LeavesWhatItsCopiesMakeDear) {
   EXPECT_THAT(testing::texts(job.notes), ::testing::ElementsAre(HasSubstr("memory.outlining = on has no effect")));
 }
 
-/// What the verifier and value numbering say of a job whose text has `was` replaced by `is` after the pass.
+/// Returns the verdicts of the verifier and value numbering after `was` is replaced by `is` in the pass's result.
 std::string complaints(const std::string& was, const std::string& is, const std::string& job = two_layers()) {
   const Job before = job_of(job);
   Job after = before;

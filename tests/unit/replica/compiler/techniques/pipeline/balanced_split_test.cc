@@ -1,4 +1,4 @@
-/// Balanced stages of jobs that the first estimate does not fit into memory: which split is found.
+/// Which split is found for balanced stages of jobs that do not fit into memory by the first estimate.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +25,7 @@ using ::testing::Not;
 
 constexpr std::int64_t kIpus = 3;
 
-/// Sequences of tokens, each labelled with a token.
+/// Returns a dataset of sequences of tokens, each of which is labelled with a token.
 proto::Dataset text(std::uint32_t length, std::uint32_t vocabulary) {
   proto::Dataset text = testing::dataset();
   text.clear_tensors();
@@ -39,7 +39,7 @@ proto::Dataset text(std::uint32_t length, std::uint32_t vocabulary) {
   return text;
 }
 
-/// A GPT-2 of five blocks whose activations outweigh its weights.
+/// Returns a GPT-2 of five blocks whose activations need more memory than its weights.
 CompileOptions gpt2(Recomputation recomputation) {
   proto::RunConfig job = testing::config(1, 12);
   job.mutable_model()->set_name("gpt2");
@@ -51,7 +51,7 @@ CompileOptions gpt2(Recomputation recomputation) {
   auto options = compile_options(job, text(48, 600));
   EXPECT_TRUE(options) << options.error().message;
   options->ipus_per_replica = kIpus;
-  options->device.tiles = 16;  // Each with much of the tensors.
+  options->device.tiles = 16;  // Each tile stores a large part of the tensors.
   options->device.bytes_per_tile = Bytes{1 << 22};
   options->gradient_accumulation = 8;
   options->pipeline.recomputation = recomputation;
@@ -70,13 +70,13 @@ bool all_fit(const Program& program) {
   return std::ranges::all_of(program.memory(), fits);
 }
 
-/// Bytes of each tile; plans of products depend on it.
+/// Sets the bytes of each tile, on which the plans of products depend.
 CompileOptions with_capacity(CompileOptions options, std::int64_t bytes) {
   options.device.bytes_per_tile = Bytes{bytes};
   return options;
 }
 
-/// What each way to cut the model between layers needs on its fullest IPU; rising.
+/// Returns the memory of the fullest IPU for every split of the model between layers, in rising order.
 std::vector<std::int64_t> needs_of_all_splits(const CompileOptions& options) {
   const std::vector<std::string> layers = {"transformer.h.0", "transformer.h.1", "transformer.h.2",
                                            "transformer.h.3", "transformer.h.4", "lm_head"};
@@ -97,7 +97,7 @@ std::vector<std::int64_t> needs_of_all_splits(const CompileOptions& options) {
 void expect_found_wherever_one_fits(Recomputation recomputation) {
   const CompileOptions plenty = gpt2(recomputation);
   const std::vector<std::int64_t> needs = needs_of_all_splits(plenty);
-  for (std::size_t i = 0; i < needs.size(); i += 7) {  // The least, the median and the most.
+  for (std::size_t i = 0; i < needs.size(); i += 7) {  // The smallest, the median and the largest need.
     const CompileOptions options = with_capacity(plenty, needs[i]);
     const auto program = plan_program(options);
     ASSERT_TRUE(program) << program.error().message;
@@ -143,7 +143,7 @@ TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
   EXPECT_THAT(program->notes(0).text(), Not(HasSubstr("compil")));
 }
 
-/// The graph as the pass "stages" leaves it last.
+/// Returns the graph after the last run of the pass "stages".
 std::string shown_graph(const CompileOptions& options) {
   std::string last;
   const auto keep = [&](std::string_view pass, const Job& job) {
@@ -192,7 +192,7 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
   EXPECT_EQ(fullest(*program), needs_of_all_splits(options)[0]);
 }
 
-/// Cycles of the busiest IPU in a training step.
+/// Returns the cycles of the busiest IPU in a training step.
 std::int64_t busiest(const Program& program) {
   const CallTime time = walk(program, *find_function(program, "train"));
   std::int64_t most = 0;
@@ -202,7 +202,7 @@ std::int64_t busiest(const Program& program) {
   return most;
 }
 
-/// ResNet-50 on images of 224 x 224.
+/// Returns the options of ResNet-50 on images of 224 x 224.
 CompileOptions resnet_50(std::uint32_t ipus) {
   proto::RunConfig job = testing::config(1, 4);
   job.mutable_model()->set_name("resnet50");
@@ -217,7 +217,7 @@ CompileOptions resnet_50(std::uint32_t ipus) {
   return *compile_options(job, images);
 }
 
-// What no operation's work says, but its plan: it is 4 3 4 7 where work is spread evenly.
+// The split depends on the plans of the products, not only on their work, by which it would be 4 3 4 7.
 TEST(BalancedSplit, OfResNet50IsThatOfItsPlans) {
   CompileOptions options = resnet_50(4);
   const Program balanced = *plan_program(options);

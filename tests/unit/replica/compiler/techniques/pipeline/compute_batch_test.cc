@@ -22,7 +22,7 @@ proto::RunConfig in_pieces(proto::RunConfig config, std::uint32_t compute_batch)
   return config;
 }
 
-/// Eight samples in a step of each replica.
+/// Returns a job with eight samples per step and replica.
 proto::RunConfig job_of(std::uint32_t micro_batch, std::uint32_t replicas = 1) {
   proto::RunConfig job = config(replicas, micro_batch);
   job.mutable_training()->set_gradient_accumulation(8 / micro_batch);
@@ -43,7 +43,7 @@ void expect_equal(const Outcome& a, const Outcome& b) {
 }
 
 TEST(ComputeBatch, IsAMicroBatchOfItsSizeWhereTheItemsAreTheSame) {
-  // On one replica, micro-batches follow each other in the order of the items.
+  // On one replica, the micro-batches take the items in order, whatever their size.
   const Outcome small = testing::run(job_of(2));
   expect_equal(testing::run(in_pieces(job_of(4), 2)), small);
   expect_equal(testing::run(in_pieces(job_of(8), 2)), small);
@@ -56,7 +56,7 @@ TEST(ComputeBatch, IsAMicroBatchOfItsSizeInAPipelineToo) {
 }
 
 TEST(ComputeBatch, GivesEachReplicaTheItemsOfItsMicroBatches) {
-  // Means over the same items, added up in another order.
+  // The means are over the same items, but are summed in a different order.
   const Outcome whole = testing::run(job_of(4, 2));
   const Outcome pieces = testing::run(in_pieces(job_of(4, 2), 1));
   EXPECT_EQ(pieces.results[0].last_evaluation.items, whole.results[0].last_evaluation.items);

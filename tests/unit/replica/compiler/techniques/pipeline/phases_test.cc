@@ -1,4 +1,4 @@
-/// Phased jobs: the bits of plain ones, with weights, state and stashes off the chip that move once a phase.
+/// Phased jobs: bit-identical to plain jobs, with off-chip weights, state and stashes that move once per phase.
 
 #include <algorithm>
 #include <functional>
@@ -87,7 +87,7 @@ Job compiled(const proto::RunConfig& config) {
   return *std::move(job);
 }
 
-/// How often one step runs an operation of a function that copies from or to a remote buffer, by variable.
+/// How often one step gathers each variable, loads it from a remote buffer, and stores it to one.
 struct Moves {
   std::map<std::string, std::int64_t> gathers;
   std::map<std::string, std::int64_t> loads;
@@ -122,12 +122,12 @@ TEST(Phases, LoadTheirWeightsOnceHoweverManyMicroBatchesThereAre) {
 
   count(job.graph, "train", 1, moves);
 
-  // Forward and backward (the last phase's are one); the update, right after it, stores them.
+  // Each pass loads the weights, but the last phase's forward and backward share a load. The update stores them.
   EXPECT_EQ(moves.loads["conv1.weight"], 2);
   EXPECT_EQ(moves.loads["fc2.weight"], 1);
   EXPECT_EQ(moves.stores["conv1.weight"], 1);
   EXPECT_EQ(moves.stores["fc2.weight"], 1);
-  // Accumulators live as long as a phase, and state moves only for the update.
+  // Accumulators live only during a phase, and state moves only for the update.
   EXPECT_EQ(moves.loads["conv1.weight.accumulator"], 0);
   EXPECT_EQ(moves.stores["conv1.weight.accumulator"], 0);
   EXPECT_EQ(moves.loads["conv1.weight.m"], 1);
@@ -145,7 +145,7 @@ TEST(Phases, GatherTheirShardsOnce) {
   EXPECT_EQ(moves.loads["conv1.weight.shard"], 2);
 }
 
-/// The first and last operation of `train`, in the order in which it runs them, that names a tensor.
+/// Returns the text of the function "train".
 std::string train_text(const Job& job) {
   const std::string text = to_text(job.graph);
   const std::size_t begin = text.find("function train\n");
@@ -173,7 +173,7 @@ Program program_of(const proto::RunConfig& config) {
   return *std::move(program);
 }
 
-/// One bar after the other.
+/// Adds all bars of a stretch, one after the other.
 void add_bars(const Stretch& stretch, std::vector<std::pair<std::int64_t, std::int64_t>>& bars) {
   for (std::uint64_t k = 0; k < stretch.count; ++k) {
     const std::int64_t begin = stretch.begin.count() + static_cast<std::int64_t>(k) * stretch.distance.count();
@@ -189,8 +189,8 @@ TEST(Phases, OnTwoIpusHideLoadsBehindTheOtherOnesWork) {
     config->mutable_memory()->set_activations("on-chip");
   }
   const Program program = program_of(two);
-  std::vector<std::pair<std::int64_t, std::int64_t>> loads;  // Of IPU 1.
-  std::vector<std::pair<std::int64_t, std::int64_t>> work;   // Of IPU 0.
+  std::vector<std::pair<std::int64_t, std::int64_t>> loads;  // On IPU 1.
+  std::vector<std::pair<std::int64_t, std::int64_t>> work;   // On IPU 0.
   const CallTime time = walk(program, *find_function(program, "train"), [&](const Stretch& stretch) {
     if (stretch.ipu == 1 && stretch.doing == Doing::kStreaming && stretch.step.has_copy() &&
         is_remote(program.tensors(static_cast<int>(stretch.step.copy().from(0))))) {

@@ -1,4 +1,4 @@
-/// Pipelines: how a micro-batch is cut into parts, where tensors live, what waits and what moves.
+/// Pipelines: how a micro-batch is cut into parts, where tensors are stored, what waits and what moves.
 
 #include "replica/compiler/techniques/pipeline/pipeline.h"
 
@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
 
-/// One operation a stage, on its way back three: w1 belongs to stage 1, x is read by stages 0
-/// and 2.
+/// Three stages with one forward operation each. Stage 1 owns w1 and has three backward operations; stages 0 and 2 read
+/// x.
 constexpr std::string_view kThreeStages = R"(
     tensor w1 : f32[4] parameter
     tensor rate : f32[] stream
@@ -71,7 +71,7 @@ Job job_of(std::string_view text, std::vector<std::uint32_t> ipu_of_stage) {
   return job;
 }
 
-/// The lines of a function, as graphs print them.
+/// Returns the lines of a function, as graphs print them.
 std::string function_of(const Graph& graph, const std::string& name) {
   const std::string text = to_text(graph);
   const std::size_t begin = text.find("function " + name + "\n");
@@ -172,7 +172,7 @@ TEST(Pipeline, KeepsWhatCrossesPhasesForEveryMicroBatch) {
                                                      "w1 = sgd(w1, sum, rate) nesterov=0\n"));
 }
 
-/// A weight of each of two stages, and one whose update needs the gradients of both.
+/// Two stages with one weight each, and a third weight whose update needs the gradients of both stages.
 constexpr std::string_view kTwoWeights = R"(
     tensor v : f32[4] parameter
     tensor w : f32[4] parameter
@@ -327,7 +327,7 @@ TEST(Pipeline, KeepsToTheIpusOfItsStages) {
   }
 }
 
-/// Notes of `kThreeStages` whose stages 1 and 2 both use w1, of that many elements.
+/// Returns the notes on a variant of `kThreeStages` in which stages 1 and 2 both use w1, which has `elements` elements.
 std::vector<std::string> notes_of_shared_weight(std::int64_t elements, std::vector<std::uint32_t> ipu_of_stage) {
   std::string text{kThreeStages};
   const std::string multiply = "c = add(b, x)";
@@ -411,7 +411,7 @@ TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
   EXPECT_THAT(status.error().message, HasSubstr("'rate' is updated by stage 2 on IPU 2, but is stored on IPU 0"));
 }
 
-/// The lengths of the stashes of each IPU of small-cnn's Program.
+/// Returns the stash length on each IPU in small-cnn's Program.
 std::map<std::uint32_t, std::int64_t> stash_lengths(Schedule schedule, std::int64_t micro_batches, std::int64_t ipus) {
   auto options = compile_options(testing::config(1, 2), testing::dataset());
   EXPECT_TRUE(options) << options.error().message;

@@ -1,4 +1,4 @@
-/// Which part of a pipeline works on which micro-batch in which cycle.
+/// Schedules: which part of a pipeline works on which micro-batch in which cycle.
 
 #include "replica/compiler/techniques/pipeline/schedule.h"
 
@@ -26,7 +26,7 @@ std::vector<std::uint32_t> one_ipu_a_stage(std::uint32_t stages) {
   return ipus;
 }
 
-/// Every cycle of the table, repeats unrolled.
+/// Returns every cycle of the table, with repeats unrolled.
 std::vector<Cycle> unrolled(const Timetable& table) {
   std::vector<Cycle> all;
   for (const Repeat& repeat : table.repeats) {
@@ -42,7 +42,7 @@ std::vector<Cycle> unrolled(const Timetable& table) {
   return all;
 }
 
-/// Rows are IPUs, columns cycles; A1 is the forward and G1 the backward part of micro-batch 0.
+/// Draws a table: rows are IPUs and columns are cycles; A1 is the forward and G1 the backward part of micro-batch 0.
 std::string picture(const Timetable& table) {
   std::map<std::uint32_t, std::string> rows;
   for (const std::uint32_t ipu : table.ipu_of_stage) {
@@ -64,7 +64,7 @@ std::string picture(const Timetable& table) {
   return text;
 }
 
-/// The cycle in which the schedules of the documents let a part work on a micro-batch.
+/// Returns the cycle in which a part works on a micro-batch according to the documented schedules.
 std::int64_t documented_cycle(const Timetable& table, const Slot& slot) {
   const auto n = static_cast<std::int64_t>(table.ipu_of_stage.size());
   const std::int64_t s = slot.stage;
@@ -85,7 +85,7 @@ std::int64_t documented_cycle(const Timetable& table, const Slot& slot) {
 
 using Work = std::tuple<Part, std::uint32_t, std::int64_t>;  // part, stage, micro-batch
 
-/// (cycle, position in the cycle) of everything; fails where something is done twice.
+/// Returns (cycle, position in the cycle) of all work; fails if any work is done twice.
 std::map<Work, std::pair<std::int64_t, std::size_t>> places_of(const Timetable& table) {
   std::map<Work, std::pair<std::int64_t, std::size_t>> places;
   const std::vector<Cycle> cycles = unrolled(table);
@@ -100,7 +100,7 @@ std::map<Work, std::pair<std::int64_t, std::size_t>> places_of(const Timetable& 
   return places;
 }
 
-/// Most micro-batches at once between the begin of their forward and the end of their backward part.
+/// Returns the largest number of micro-batches between the start of their forward and the end of their backward part.
 std::int64_t most_in_flight(const std::vector<Cycle>& cycles, std::uint32_t stage) {
   std::int64_t now = 0;
   std::int64_t most = 0;
@@ -115,7 +115,7 @@ std::int64_t most_in_flight(const std::vector<Cycle>& cycles, std::uint32_t stag
   return most;
 }
 
-/// What must hold for every table. Parameters: schedule, stages, training.
+/// Properties that hold for every table. Parameters: schedule, stages, training.
 class TimetableProperty : public ::testing::TestWithParam<std::tuple<Schedule, std::uint32_t, bool>> {
  protected:
   template <typename Check>
@@ -124,7 +124,7 @@ class TimetableProperty : public ::testing::TestWithParam<std::tuple<Schedule, s
     for (std::int64_t micro_batches = 1; micro_batches <= 64; ++micro_batches) {
       SCOPED_TRACE(micro_batches);
       check(make_timetable(schedule, one_ipu_a_stage(stages), micro_batches, training));
-      // Up and down again: IPU 0 has the first and the last stage.
+      // Stages go up and then down the IPUs again: IPU 0 has the first and the last stage.
       std::vector<std::uint32_t> there_and_back = one_ipu_a_stage(stages);
       for (std::uint32_t& ipu : there_and_back) {
         ipu = std::min(ipu, stages - 1 - ipu);

@@ -1,5 +1,5 @@
-/// The recomputation pass as text in, text out; its verifier on graphs that a broken pass could leave; and random
-/// graphs, executed.
+/// Tests the recomputation pass from text to text, its verifier on graphs that a broken pass could produce, and the
+/// results of random graphs.
 
 #include <algorithm>
 #include <cstring>
@@ -39,7 +39,7 @@ CompileOptions options_of(Recomputation mode, const std::string& checkpoints = "
   return options;
 }
 
-/// The job of a graph whose function "train", the second one, has begin, micro-batch and update.
+/// Returns the job of a graph whose second function, "train", has the regions begin, micro-batch and update.
 Job job_of(Graph graph) {
   Job job{.graph = std::move(graph), .training = {}, .evaluation = {}};
   job.training =
@@ -47,7 +47,7 @@ Job job_of(Graph graph) {
   return job;
 }
 
-/// Three layers, whose stages are the digits of `stages`. Beside each gradient's producer, its accumulator.
+/// Returns three layers whose stages are the digits of `stages`. Each gradient is accumulated right after its producer.
 Job three_layers(const std::string& stages) {
   std::string text = R"(
     layer a
@@ -122,8 +122,8 @@ Job three_layers(const std::string& stages) {
   return job;
 }
 
-/// The operations that the pass leaves after the loss, without their origins and those that are as they were, or why it
-/// is refused; then its notes.
+/// Runs the pass; returns the operations that it changed, without their origins, followed by its notes, or why the
+/// result is refused.
 std::string after(Job job, const CompileOptions& options) {
   const Job before = job;
   EXPECT_TRUE(recomputation().applies(options));
@@ -291,7 +291,7 @@ TEST(Recomputation, NumbersACloneWhoseNameTheModelHas) {
   EXPECT_THAT(after(job, options_of(Recomputation::kLayer)), HasSubstr("h.recomputed.1 = mul(x, w)"));
 }
 
-/// What must run once: updates, what reads a tensor that is updated, and what the step reports.
+/// These operations must run once: updates, readers of updated tensors, and operations whose results the step reports.
 TEST(Recomputation, NeverRepeatsWhatMustRunOnce) {
   Job job = job_of(*parse_graph(R"(
     tensor running : f32[2] buffer
@@ -348,7 +348,7 @@ TEST(NarrowPlaces, AreCutWhereItCostsLeast) {
   EXPECT_EQ(cut_at_narrow_places({}, {}, 1), CutPlaces{});
 }
 
-/// The verdict of the verifier after `damage` to three layers with recomputation by layer.
+/// Returns the verdict of the verifier after `damage` to three layers with recomputation by layer.
 std::string verdict_on(const std::function<void(std::vector<Operation>&, Graph&)>& damage) {
   const CompileOptions options = options_of(Recomputation::kLayer);
   const Job before = three_layers("000");
@@ -360,7 +360,7 @@ std::string verdict_on(const std::function<void(std::vector<Operation>&, Graph&)
   return status ? "" : status.error().message;
 }
 
-/// The operation that writes a tensor first.
+/// Returns the first operation that writes a tensor.
 Operation& writer(std::vector<Operation>& operations, const Graph& graph, std::string_view name) {
   return *std::ranges::find_if(operations, [&](const Operation& operation) {
     return std::ranges::count(operation.outputs, graph.find(name)) != 0;
@@ -475,7 +475,7 @@ class RandomJob {
   Job job;
 
  private:
-  /// Mostly of the newest values; sometimes far back, as residual connections and masks are.
+  /// Returns mostly one of the newest values, and sometimes a much older value, as residual connections and masks are.
   TensorId any_value() {
     const std::size_t back = draw(4) == 0 ? draw(values_.size()) : draw(std::min<std::size_t>(2, values_.size()));
     return values_[values_.size() - 1 - back];
@@ -505,7 +505,7 @@ class RandomJob {
       default:
         break;
     }
-    // The last value of all must depend on a parameter.
+    // The model's last value must depend on a parameter.
     values_.push_back(builder.add("layer_norm", {values_.back(), parameter(".weight"), parameter(".bias")},
                                   {{"epsilon", 1e-3}}, {name + ".normal", name + ".mean", name + ".variance"})[0]);
   }
@@ -514,7 +514,7 @@ class RandomJob {
   std::vector<TensorId> values_;
 };
 
-/// The bytes of every gradient after one micro-batch on made-up numbers.
+/// Returns the bytes of every gradient after one micro-batch on made-up numbers.
 std::vector<std::vector<std::byte>> gradients_of(const Job& job) {
   testing::GraphRunner runner(job.graph);
   std::mt19937 random(7);
@@ -555,7 +555,7 @@ TEST_P(RecomputationProperty, ChangesNoBitOfAnyGradient) {
   }
 }
 
-/// What standard chooses with so much memory on every IPU, and the job that it leaves.
+/// Returns what mode standard chooses with `memory` on every IPU, and the resulting job.
 std::pair<StandardChoice, Job> standard(const Job& before, Bytes memory) {
   const MicroBatch micro_batch(before.graph, before.training->micro_batch);
   StandardGoal goal{.ipu_of_stage = before.ipu_of_stage, .stash_lengths = {}, .work = {}, .capacity = memory};
@@ -588,7 +588,7 @@ TEST_P(RecomputationProperty, StandardStaysWithinItsMemory) {
     const Bytes memory = least.fullest + Bytes{(everything.fullest - least.fullest).count() * part / 4};
     const auto [choice, after] = standard(before, memory);
     EXPECT_LE(choice.fullest, memory);
-    constexpr double kSlack = 0.1;  // The choice is the best of a family, not of all.
+    constexpr double kSlack = 0.1;  // The choice is the best of a family of choices, not of all.
     EXPECT_LE(choice.recomputed, recomputed + kSlack) << "more memory, more work";
     recomputed = choice.recomputed;
     for (const Status& status : {verify_operations(after.graph), recomputation().verify(options, before, after)}) {
@@ -604,7 +604,7 @@ TEST_P(RecomputationProperty, StandardKnowsWhatASingleStageNeeds) {
     const auto [choice, after] = standard(before, Bytes{memory});
     const MemoryClaims claims = claims_of(after.graph, compute_liveness(after.graph), 0);
     const auto needed = static_cast<double>(plan_memory(claims.claims).lower_bound.count());
-    // Tensors begin at multiples of 64 bytes, and x, read once, counts as a variable here.
+    // Two things differ: tensors begin at multiples of 64 bytes, and x, which is read once, counts as a variable here.
     EXPECT_NEAR(static_cast<double>(choice.fullest.count()), needed,
                 0.05 * needed + static_cast<double>(RandomJob::kRows.bytes().count()));
   }

@@ -1,4 +1,4 @@
-/// Recomputation in whole jobs: the same bits, in less memory.
+/// Recomputation in whole jobs: results are bit-identical and need less memory.
 
 #include <algorithm>
 #include <set>
@@ -21,7 +21,7 @@ using testing::Outcome;
 using testing::run_program;
 using testing::set_optimizer;
 
-/// Two transformer layers with dropout on the rows of an image.
+/// Builds two transformer layers with dropout, whose sequence is the rows of an image.
 ModelOutputs tiny_transformer(Builder& builder, const std::vector<TensorId>& tensors, bool training) {
   const ModelInputs inputs{.names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
   builder.layer("embeddings", /*counted=*/false);
@@ -48,7 +48,7 @@ ModelOutputs tiny_transformer(Builder& builder, const std::vector<TensorId>& ten
   return layers::score(builder, layers::linear(builder, "head", x, 10), inputs, "loss");
 }
 
-/// A job of a model by name, or of the tiny transformer.
+/// Returns a job of a named model or of the tiny transformer.
 CompileOptions options_of(proto::RunConfig job, const std::string& model) {
   const bool is_own = model == "transformer";
   job.mutable_model()->set_name(is_own ? "small-cnn" : model);
@@ -64,7 +64,7 @@ Outcome run_with(const proto::RunConfig& job, const std::string& model, Recomput
   CompileOptions options = options_of(job, model);
   options.ipus_per_replica = ipus;
   options.pipeline.recomputation = mode;
-  options.pipeline.recomputation_memory = 0;  // So standard does what it can.
+  options.pipeline.recomputation_memory = 0;  // Makes mode standard recompute as much as it can.
   auto program = compile(options);
   EXPECT_TRUE(program) << program.error().message;
   return run_program(job, std::move(program).value());
@@ -73,8 +73,8 @@ Outcome run_with(const proto::RunConfig& job, const std::string& model, Recomput
 /// The parameter is the model.
 class RecomputationInTraining : public ::testing::TestWithParam<const char*> {
  protected:
-  /// Three steps of four micro-batches, where dead bytes are NaN, on one IPU and as a pipeline. A large model takes one
-  /// step and fewer ways.
+  /// Runs three steps of four micro-batches, with dead bytes as NaN, on one IPU and as a pipeline. A large model runs
+  /// one step, without poison and in fewer modes.
   static void expect_the_same_bits(proto::RunConfig job) {
     job.mutable_training()->set_gradient_accumulation(4);
     job.mutable_training()->set_evaluate(false);
@@ -137,7 +137,7 @@ TEST(RecomputationInDumps, ShowsTheOriginalsOnly) {
   EXPECT_THAT(names, ::testing::Not(::testing::Contains(::testing::HasSubstr("@"))));
 }
 
-/// A model on made-up data of the given shapes, with Adam.
+/// Returns a model on made-up data of the given shapes, with Adam.
 CompileOptions model_options(const std::string& name, std::map<std::string, std::int64_t> sizes,
                              std::vector<StreamedTensor> inputs) {
   CompileOptions options;
@@ -156,7 +156,7 @@ CompileOptions model_options(const std::string& name, std::map<std::string, std:
   options.device = *find_device("mk2");
   options.optimizer = {.name = "adam", .hyper_parameters = {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}}};
   options.evaluate = false;
-  options.gradient_accumulation = 8;  // So no gradient lives on after its producer.
+  options.gradient_accumulation = 8;  // Gradients die early: each is accumulated right after its producer.
   return options;
 }
 
@@ -177,7 +177,7 @@ const std::map<std::string, CompileOptions>& deep_models() {
   return kModels;
 }
 
-/// Bytes of the images on the IPU that has most.
+/// Returns the peak of the images' bytes on the IPU that needs most.
 double images_of(CompileOptions options, Recomputation mode, double proportion = 0.9) {
   options.pipeline.recomputation = mode;
   options.pipeline.recomputation_memory = proportion;

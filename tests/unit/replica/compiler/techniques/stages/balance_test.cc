@@ -1,4 +1,4 @@
-/// Balanced stages, against every way there is.
+/// Balanced stages, compared with all possible splits.
 
 #include "replica/compiler/techniques/stages/balance.h"
 
@@ -54,7 +54,7 @@ TEST(Balance, SpreadsTheBytesWhereNothingFits) {
   EXPECT_THAT(balance(layers, 2, Bytes{100}), ElementsAre(2));
 }
 
-/// Largest excess, cycles and bytes of any stage.
+/// The largest excess over the capacity, the most cycles and the most bytes of any stage.
 using Goodness = std::array<std::int64_t, 3>;
 
 Goodness goodness(const std::vector<LayerWeight>& layers, std::vector<std::size_t> begins, Bytes capacity) {
@@ -74,7 +74,7 @@ Goodness goodness(const std::vector<LayerWeight>& layers, std::vector<std::size_
   return worst;
 }
 
-/// Every way to cut: subsets of the places between layers.
+/// Tries every way to cut, which is every subset of the places between layers; returns the best goodness.
 Goodness best_of_all(const std::vector<LayerWeight>& layers, std::size_t stages, Bytes capacity) {
   Goodness best{INT64_MAX, INT64_MAX, INT64_MAX};
   for (std::uint32_t places = 0; places < 1U << (layers.size() - 1); ++places) {
@@ -110,7 +110,7 @@ TEST(Balance, IsAsGoodAsTheBestOfAllWays) {
   }
 }
 
-/// Six layers of 10 B and 10 B of activations on two IPUs, each of which may keep those of three micro-batches.
+/// Returns six layers with 10 B of weights and of activations; two IPUs keep activations of three micro-batches each.
 Balancing six_layers(std::int64_t capacity) {
   return {std::vector<LayerWeight>(6, {Cycles{1}, Bytes{10}, Bytes{10}}), {3, 3}, Bytes{capacity}};
 }

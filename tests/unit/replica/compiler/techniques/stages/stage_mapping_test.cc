@@ -1,4 +1,4 @@
-/// Stages that share IPUs, and stages without gradients: executed, they give the plain job's bits.
+/// Stages that share IPUs, and stages without gradients: their results are bit-identical to the plain job's.
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using testing::dataset;
 using testing::Outcome;
 using testing::run_program;
 
-/// Layers fc1 .. fc5, of which the first and the last share their weight.
+/// Builds layers fc1 to fc5, of which the first and the last share their weight.
 ModelOutputs five_layers(Builder& builder, const std::vector<TensorId>& tensors, bool /*training*/) {
   constexpr std::int64_t kWidth = 28;
   const std::int64_t batch = builder.type(tensors[0]).shape[0];
@@ -36,7 +36,7 @@ ModelOutputs five_layers(Builder& builder, const std::vector<TensorId>& tensors,
   return layers::score(builder, layers::linear(builder, "head", x, 10), inputs, "loss");
 }
 
-/// Where the five layers lie, one or more a stage.
+/// The number of layers in each stage, and the IPU of each stage.
 struct Mapping {
   std::string name;
   std::vector<std::int64_t> layers;
@@ -52,7 +52,7 @@ const std::vector<Mapping>& mappings() {
   return all;
 }
 
-/// Two steps of five micro-batches on two replicas, with dead bytes as NaN.
+/// Returns a job of two steps of five micro-batches on two replicas, with dead bytes as NaN.
 proto::RunConfig job_of(bool half) {
   proto::RunConfig job = config(2, 2);
   job.mutable_training()->set_steps(2);

@@ -1,4 +1,4 @@
-/// The pass "stages": which operation belongs to which pipeline stage, in the three ways to say so.
+/// The pass "stages": which operation belongs to which pipeline stage, for each of the three ways to specify stages.
 
 #include <algorithm>
 #include <functional>
@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Four counted layers between embeddings and head, which share a weight; layer "b" drops in training only.
+/// Four counted layers between embeddings and head, which share a weight; layer "b" has dropout in training only.
 constexpr std::string_view kModel = R"(
     layer embeddings uncounted
     layer a
@@ -112,7 +112,7 @@ CompileOptions with_split(std::vector<std::string> names) {
   return options(stages, {.split = std::move(names)});
 }
 
-/// The job after the pass, or why it is refused.
+/// Returns the job after the pass, or why it is refused.
 Result<Job> after(const CompileOptions& options, std::string_view text = kModel) {
   const Job before = job_of(text);
   Job job = before;
@@ -121,7 +121,7 @@ Result<Job> after(const CompileOptions& options, std::string_view text = kModel)
   return job;
 }
 
-/// "x:0 xa:1": what each operation of a region writes, and its stage; or the error.
+/// Returns the output and the stage of each operation of a region, as in "x:0 xa:1", or the error.
 std::string stages_in(const CompileOptions& options, Place place, std::string_view text = kModel) {
   const auto job = after(options, text);
   if (!job) {
@@ -302,7 +302,7 @@ TEST(Stages, RefuseToBeEmpty) {
 }
 
 TEST(Stages, KnowTheLayerThatANameInsideItMeans) {
-  // The layers of a transformer, and a tensor deep inside one of them.
+  // Two names are changed: that of a layer to one of a transformer's, and that of a tensor to one nested in a block.
   std::string text{kModel};
   const auto rename = [&text](const std::string& from, const std::string& to) {
     for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
@@ -365,7 +365,7 @@ TEST(Stages, RefuseValuesThatWouldFlowBack) {
             "forward");
 }
 
-/// The verdict of the verifier after `damage` to the pass's result.
+/// Returns the verdict of the verifier after `damage` to the pass's result.
 std::string verdict_on(const CompileOptions& options, const std::function<void(Job&)>& damage) {
   const Job before = job_of(kModel);
   Job job = before;
