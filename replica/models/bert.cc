@@ -9,15 +9,15 @@
 /// is applied where Hugging Face applies it, at a single rate. Every token attends to all tokens.
 ///
 ///   tokens i32[B,T]
-///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not count
-///   positions i32[B,M]        of the masked tokens; without the input, every token has a label (M = T), and
+///   labels i32[B,M]           ids of the masked tokens; ids outside the vocabulary, such as -1, do not count
+///   positions i32[B,M]        positions of the masked tokens; if absent, every token has a label (M = T), and
 ///                             attention_mask is required
-///   segments i32[B,T]         0 or 1; without the input, all are 0
-///   attention_mask i32[B,T]   0 hides a token; without the input, none is hidden
-///   next_sentence i32[B]      0 or 1; -1 does not count; without the input, the head is left out, as in
-///                             Hugging Face's BertForMaskedLM
+///   segments i32[B,T]         0 or 1; if absent, all are 0
+///   attention_mask i32[B,T]   0 hides a token; if absent, no token is hidden
+///   next_sentence i32[B]      0 or 1; -1 does not count; if absent, the head is left out, as in Hugging Face's
+///                             BertForMaskedLM
 ///
-/// The loss is the sum of both heads' means; correct, count and prediction are those of the masked tokens.
+/// The loss is the sum of the two heads' mean losses; `correct`, `count` and `prediction` cover only the masked tokens.
 namespace poprun::models::bert {
 namespace {
 

@@ -11,8 +11,8 @@
 /// embedding. Dropout is applied where Hugging Face applies it, at a single rate.
 ///
 ///   tokens i32[B,T]
-///   labels i32[B,T]           the next token; ids outside the vocabulary, such as -1, do not count
-///   attention_mask i32[B,T]   0 hides a token; without the input, none is hidden
+///   labels i32[B,T]           the next tokens; ids outside the vocabulary, such as -1, do not count
+///   attention_mask i32[B,T]   0 hides a token; if absent, no token is hidden
 namespace poprun::models::gpt2 {
 namespace {
 
@@ -32,7 +32,7 @@ TensorId project(Builder& builder, const std::string& name, TensorId x, const Si
   return layers::dropout(builder, name + ".resid_dropout", x, m.dropout);
 }
 
-/// Maps x [B,T,H] to [B,T,H]. One product gives queries, keys and values, and one transposition splits them into heads.
+/// Maps x [B,T,H] to [B,T,H]. One product computes queries, keys and values; one transposition splits them into heads.
 TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
                         std::optional<TensorId> mask) {
   const TensorId qkv = layers::dense(builder, name + ".c_attn", x, {.features = 3 * m.hidden, .input_major = true});

@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's ResNets and ResNeXts. With images of three channels and 1000 classes, their numbers of parameters are:
+/// torchvision's ResNets and ResNeXts. With three-channel images and 1000 classes, they have this many parameters:
 ///
 ///   resnet18   11,689,512    resnext50-32x4d    25,028,904
 ///   resnet50   25,557,032    resnext101-32x8d   88,791,336

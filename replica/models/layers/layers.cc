@@ -25,7 +25,7 @@ std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
   return d < shape.size() ? shape[d] : 1;
 }
 
-/// Brings each row of `width` elements to mean 0 and variance 1.
+/// Normalises each row of `width` elements to mean 0 and variance 1.
 TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows, std::int64_t width, double epsilon) {
   const auto constant = [&](double value, const std::string& suffix) {
     return builder.add_one("fill", {}, {{"shape", Shape{width}}, {"value", value}}, name + suffix);

@@ -19,7 +19,7 @@ TensorId normalize(Builder& builder, TensorId images, double mean, double deviat
 /// Requirements of a classifier on its images.
 struct ImageNeeds {
   bool planes = true;           ///< Whether images must be [N,C,H,W]; if false, features [N,F] suffice.
-  std::int64_t least_size = 1;  ///< Smallest height and width.
+  std::int64_t least_size = 1;  ///< Smallest allowed height and width.
 };
 
 /// Returns the dataset's "images", normalised. Makes the builder refuse (kUsage) images that do not meet `needs`.
@@ -39,7 +39,7 @@ struct Convolution {
   std::int64_t channels = 0;  ///< Output channels.
   std::int64_t kernel = 1;
   std::int64_t stride = 1;
-  std::int64_t pad = 0;  ///< On each side.
+  std::int64_t pad = 0;  ///< Padding on each side.
   std::int64_t groups = 1;
   bool bias = true;
   bool kaiming_normal = false;  ///< Initial weights are normal with variance 2 / (channels *

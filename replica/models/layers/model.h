@@ -19,7 +19,7 @@ struct ModelInputs {
   std::vector<TensorId> tensors;   ///< In the order of `names`.
   std::int64_t classes = 0;        ///< The largest label or token plus one.
   std::int64_t label_classes = 0;  ///< The largest label plus one.
-  double mean = 0;                 ///< Normalisation of u8 images.
+  double mean = 0;                 ///< `mean` and `deviation` normalise u8 images.
   double deviation = 1;
   double dropout = 0;                         ///< Dropout rate in training, for models that have dropout.
   bool half = false;                          ///< Whether activations will be stored as float16.
@@ -28,7 +28,7 @@ struct ModelInputs {
   bool training = true;                       ///< False for evaluation, which uses the variables of training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes; see sizes_of.
 
-  [[nodiscard]] std::int64_t size(const std::string& name) const;  ///< Requires: the model declares it.
+  [[nodiscard]] std::int64_t size(const std::string& name) const;  ///< Requires: the model declares this size.
   [[nodiscard]] bool has(std::string_view name) const;             ///< Whether the dataset has this tensor.
 
   /// Returns whether outputs are compared with "labels". Training needs them; a forward pass uses them if present.

@@ -23,7 +23,7 @@ TensorId normalise(Builder& builder, const std::string& name, TensorId x, const 
                                                          : channels);
 }
 
-/// Adds a convolution without bias and its normalisation, with torchvision's names.
+/// Adds a bias-free convolution followed by normalisation, with torchvision's names.
 TensorId normalised(Builder& builder, const std::string& convolution, const std::string& name, TensorId x,
                     Convolution c, const Norm& norm) {
   c.bias = false;
@@ -31,7 +31,7 @@ TensorId normalised(Builder& builder, const std::string& convolution, const std:
   return normalise(builder, name, conv2d(builder, convolution, x, c), norm);
 }
 
-/// Adds the end of a block: y is added to x, or to a 1x1 convolution of x if the sizes of x and y differ.
+/// Adds the end of a block: relu(y + x), in which a 1x1 convolution replaces x if the sizes of x and y differ.
 TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name, TensorId x, TensorId y,
                   std::int64_t stride, const Norm& norm) {
   if (!builder.status()) {

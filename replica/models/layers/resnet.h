@@ -18,7 +18,7 @@ struct Norm {
 struct ResNet {
   std::array<std::int64_t, 4> blocks;  ///< Blocks in each of the four stages.
   bool bottlenecks = true;             ///< If false, the blocks are basic blocks, which ignore the next two fields.
-  std::int64_t groups = 1;             ///< Groups of the 3x3 convolutions; more than one makes it a ResNeXt.
+  std::int64_t groups = 1;             ///< Groups of the 3x3 convolutions; ResNeXts have more than one.
   std::int64_t width_per_group = 64;   ///< Channels of each group in the first stage.
 };
 

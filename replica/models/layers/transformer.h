@@ -31,8 +31,8 @@ TransformerSizes transformer_sizes(const ModelInputs& inputs);
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
 
 /// Returns a mask to add to attention scores. It hides the tokens (padding) whose "attention_mask" i32[B,T] is 0, as in
-/// Hugging Face's models. Returns nothing if the dataset has no "attention_mask". Makes the builder refuse (kUsage) one
-/// whose type differs from that of the tokens.
+/// Hugging Face's models. Returns nothing if the dataset has no "attention_mask". Makes the builder refuse (kUsage) an
+/// "attention_mask" whose type differs from that of the tokens.
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
 /// Returns the parameter called `name`, of shape [rows, features].
@@ -68,7 +68,7 @@ struct AttentionInputs {
   double dropout = 0;            ///< Dropout rate of the weights after softmax.
 };
 
-/// Computes softmax(query key^T / sqrt(d)) value and joins the heads again: [B,T,H].
+/// Computes softmax(query key^T / sqrt(d)) value and merges the heads: [B,T,H].
 TensorId attention(Builder& builder, const std::string& name, const AttentionInputs& inputs);
 
 /// Splits x [B,T,H] into heads [B,h,T,d].

@@ -33,7 +33,7 @@ float brain_value(std::uint16_t bits) {
   return std::bit_cast<float>(std::uint32_t{bits} << 16U);
 }
 
-/// Converts raw little-endian elements of type T and appends them.
+/// Fills `to` with the converted raw little-endian elements of type T. Returns false if `raw` has the wrong size.
 template <typename T, typename To, typename Convert>
 bool append_raw(const std::string& raw, std::int64_t elements, std::vector<To>& to, Convert convert) {
   if (raw.size() != static_cast<std::size_t>(elements) * sizeof(T)) {
@@ -136,7 +136,7 @@ Status append_as(const Constant& constant, std::string& bytes) {
   return {};
 }
 
-/// Returns the offset of element `at`, in row-major order of `shape`, in a tensor with these strides.
+/// Returns the offset, in a tensor with these strides, of the element with row-major index `at` in `shape`.
 std::int64_t offset_of(std::int64_t at, const Shape& shape, const Shape& strides) {
   std::int64_t offset = 0;
   for (std::size_t d = shape.size(); d-- > 0;) {

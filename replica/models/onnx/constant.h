@@ -10,8 +10,8 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 
-/// ONNX values known at import (initialisers, constants, shapes and the results computed from them), and the constant
-/// folding that computes the results: shape arithmetic around nodes such as Reshape, on at most kMostFolded elements.
+/// ONNX values known at import: initialisers, constants, shapes and results computed from them. Constant folding
+/// computes the results. It serves shape arithmetic around nodes such as Reshape, on at most kMostFolded elements.
 namespace poprun::onnx_import {
 
 /// An ONNX element type: a value of onnx::TensorProto::DataType.
@@ -79,7 +79,7 @@ Constant expanded(const Constant& x, const Shape& shape);
 /// Returns the rows of x that `indices` select. Negative indices count from the end. Requires: all are in range.
 Constant gathered(const Constant& x, const Constant& indices, std::size_t axis);
 
-/// Returns x with elements of another type. Reals are truncated to integers, and bools become 0 or 1.
+/// Returns x converted to a different element type. Reals are truncated to integers, and bools become 0 or 1.
 Constant cast(const Constant& x, Element element);
 
 /// An elementwise function of two operands, by kind of element. A function is null if it is not defined for that kind.

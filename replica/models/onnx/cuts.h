@@ -21,7 +21,7 @@ struct Piece {
 struct ImportedOperations {
   const Graph& graph;
   std::span<const Operation> operations;
-  std::span<const std::size_t> node;  ///< For each operation, the node that it comes from; never decreases.
+  std::span<const std::size_t> node;  ///< For each operation, the index of its node. The indices never decrease.
   std::span<const TensorId> outputs;  ///< Outputs of the file's graph.
 };
 

@@ -49,7 +49,7 @@ int opset_of(const Imports& imports) {
   return opset;
 }
 
-/// Returns the opset that introduced the form that the operator has in `opset`, or 0 if the operator is unknown.
+/// Returns the opset that introduced the definition that the operator has in `opset`, or 0 if the operator is unknown.
 int since(const NodeProto& node, int opset) {
   const auto* schema = ::onnx::OpSchemaRegistry::Schema(node.op_type(), opset, node.domain());
   return schema == nullptr ? 0 : schema->SinceVersion();
@@ -75,7 +75,7 @@ struct Call {
   }
 };
 
-/// Refuses fields that FunctionProto has in later ONNX versions, which our version keeps as unknown fields.
+/// Refuses fields that later ONNX versions added to FunctionProto. Our version keeps them as unknown fields.
 Status check_known(const FunctionProto& function) {
   constexpr int kAttributeDefaults = 11;
   constexpr int kValueInfo = 12;
@@ -224,7 +224,7 @@ class Expansion {
     return call;
   }
 
-  /// Adds an Identity for each output of the function that is also an input, since none of its nodes computes it.
+  /// Adds an Identity for each output of the function that is also an input, since no node of the function computes it.
   Status add_passed_on(const NodeProto& node, const FunctionProto& function, const Call& call, Nodes& to) {
     const std::set<std::string> inputs(function.input().begin(), function.input().end());
     for (int k = 0; k < node.output_size(); ++k) {
@@ -240,7 +240,7 @@ class Expansion {
     return {};
   }
 
-  /// Returns "name/", with a number added if the name of a value already begins with that.
+  /// Returns "name/", with a number added to `name` if a name already in use begins with that prefix.
   std::string free_prefix(const std::string& name) {
     std::string prefix = name + "/";
     for (std::size_t n = 2;; ++n) {
@@ -258,7 +258,7 @@ class Expansion {
   std::map<std::pair<std::string, std::string>, const FunctionProto*> functions_;
   std::set<std::string> taken_;  ///< Names of values, and prefixes of calls.
   std::set<const FunctionProto*> under_way_;
-  int nodes_ = 0;  ///< Including the calls.
+  int nodes_ = 0;  ///< Number of nodes and calls so far.
 };
 
 }  // namespace

@@ -143,7 +143,7 @@ std::set<std::string> values_read(const GraphProto& graph) {
   for (const auto& output : graph.output()) {
     read.insert(output.name());
   }
-  read.erase("");  // An input that is left out.
+  read.erase("");  // The name of an omitted input.
   return read;
 }
 
@@ -312,7 +312,7 @@ Status check_trained(const GraphProto& graph, const Storage& storage, const std:
                           constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
 }
 
-/// Leaves out the last Softmax if the loss includes one. Returns false if the Softmax stays.
+/// Replaces the last Softmax by its input. Returns false if the Softmax must be kept.
 bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& options,
                const ::onnx::ValueInfoProto& output) {
   const NodeProto& proto = *last.node;

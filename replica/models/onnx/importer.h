@@ -34,7 +34,7 @@ inline constexpr std::int64_t kNewestOpset = 17;
 struct GraphInput {
   std::string name;
   Element element = 0;
-  Shape dims;                        ///< A dimension that is left open is -1.
+  Shape dims;                        ///< An open dimension is -1.
   std::vector<std::string> symbols;  ///< For each dimension: its name if it is open, else "".
   bool has_shape = false;
 };
@@ -50,7 +50,7 @@ class OnnxModel {
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
 
-  /// Returns the file's names of stored and computed values, and the names that these would have as constants.
+  /// Returns the names of the file's stored and computed values, and the names that these would have as constants.
   [[nodiscard]] const std::set<std::string>& names() const { return names_; }
 
   /// Returns the prefix of the names of constants. No name in the file begins with it.
@@ -91,12 +91,12 @@ struct ImportedOutput {
 struct Imported {
   std::vector<ImportedOutput> outputs;
 
-  /// Initial values of the variables that the import created, by name. They are shared with the model's values.
+  /// Initial values of the variables that the import created, by name.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<Note> notes;
   Surprises surprises;
 
-  /// For each appended operation, the node that it comes from: an index into GraphProto::node, which never decreases.
+  /// For each appended operation, the index of its node in GraphProto::node. The indices never decrease.
   std::vector<std::size_t> node_of_operation;
 };
 

@@ -148,11 +148,11 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
 }
 
-/// The target values of the output, f32 [N,D], and the rows that count, f32 [N] of 1 and 0.
+/// The target values of the output, f32 [N,D], and a mask, f32 [N], that is 1 for each row that counts and otherwise 0.
 struct Targets {
   TensorId values;
   TensorId counts;
-  std::optional<TensorId> correct = {};  ///< f32 [N]: 1 where the largest element is that of the class.
+  std::optional<TensorId> correct = {};  ///< f32 [N]: 1 if the largest output is that of the class.
 };
 
 Targets classes_as_targets(Builder& builder, const std::string& name, TensorId output, TensorId labels, std::int64_t N,
@@ -172,7 +172,7 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   return {values, counts, equal};
 }
 
-/// Returns numbers as targets. A row of NaN is padding (hostio/streams/wire.h) and does not count.
+/// Returns labels that are numbers as targets. A row of NaN is padding (hostio/streams/wire.h) and does not count.
 Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels, std::int64_t N, std::int64_t D) {
   const TensorId given = reshape(builder, name + ".labels", labels, {N, D});
   const TensorId known = builder.add_one("equal", {given, given}, {}, name + ".known");

@@ -28,9 +28,9 @@ class JobModel {
   /// arrive as normalised floats, tokens as integers. The batch dimension comes from the data, whatever the file says.
   /// If the input is [N,C,L], floats [N,1,C,L] are treated as a sequence.
   ///
-  ///   cross-entropy       compares the output, logits [N,K] or [N,...,K] or else [N,K,...], with "labels" i32[N] or
+  ///   cross-entropy       compares the output, logits [N,K], [N,...,K] or [N,K,...], with "labels" i32[N] or
   ///                       i32[N,...]; a Softmax at the end is left out, since the loss includes one
-  ///   mean-squared-error  compares the output [N,D] with "labels": f32 of as many elements, or classes i32[N],
+  ///   mean-squared-error  compares the output [N,D] with "labels": f32 with as many elements, or classes i32[N],
   ///                       which become one-hot rows
   ///
   /// Makes `builder` refuse data (kUsage) or a model (kData) that does not follow these rules.
@@ -49,7 +49,7 @@ class JobModel {
   JobModel(std::string file, OnnxModel model, Loss loss, std::string trained)
       : file_(std::move(file)), model_(std::move(model)), loss_(loss), trained_(std::move(trained)) {}
 
-  /// Assigns layers to the operations starting at index `first`. Those of the file's nodes start at `first_imported`.
+  /// Assigns layers to the operations from `first` on. Those from `first_imported` on come from the file's nodes.
   void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported, const Imported& imported);
   [[nodiscard]] Status check_first_output(const Builder& builder, const Imported& imported,
                                           const ModelInputs& inputs) const;

@@ -12,11 +12,11 @@ namespace poprun::onnx_import {
 
 struct LastSoftmax {
   const ::onnx::NodeProto* node = nullptr;
-  const ::onnx::NodeProto* behind = nullptr;  ///< The first node after it that moves or changes elements, or null.
-  bool reshaped = false;                      ///< A node after it changes the shape but not the order of elements.
+  const ::onnx::NodeProto* behind = nullptr;  ///< The first node after `node` that moves or changes elements, or null.
+  bool reshaped = false;                      ///< Whether a later node changes the shape but not the order of elements.
 };
 
-/// Finds the Softmax whose results, unchanged or moved, are the first output. If there is none, `node` is null.
+/// Finds the Softmax that feeds the first output directly or through nodes such as Cast; `node` is null if none does.
 LastSoftmax last_softmax(const ::onnx::GraphProto& graph);
 
 /// Returns why the Softmax must be kept, for example because it is not over the classes. Returns nothing if the loss

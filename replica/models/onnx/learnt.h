@@ -12,8 +12,8 @@
 
 /// Decides which of a file's real tensors a job trains.
 ///
-/// Exporters store learnt tensors as initialisers, and a program's numbers as Constant nodes. The use of a tensor
-/// proves nothing: norms without weights get ones and zeros, and convolutions take fixed filters, too. Therefore:
+/// Exporters store learnt tensors as initialisers, and the numbers in a model's code as Constant nodes. How a tensor is
+/// used proves nothing: norms without weights get ones and zeros, and some convolutions have fixed filters. Therefore:
 ///
 ///   initialisers         are trained
 ///   Constant nodes       are not trained, unless no initialiser holds a tensor of several reals
@@ -25,7 +25,7 @@
 ///     Simplifiers store the numbers of a program as initialisers, under names that the exporter made up.
 ///   fixed tables: masks, sines and cosines, a filter repeated for every channel
 ///
-/// model.trained-constants trains tensors that the rule excludes; training.frozen excludes tensors that it trains.
+/// model.trained-constants adds tensors that the rule excludes; training.frozen excludes tensors that the rule trains.
 namespace poprun::onnx_import {
 
 /// Describes how a file stores weights.
@@ -71,7 +71,7 @@ struct Surprises {
   [[nodiscard]] std::string note(const std::string& frozen) const;
 };
 
-/// Applies the rule to the tensor called `name`. It is a Constant node if `node` is true, else an initialiser.
+/// Applies the rule to the tensor called `name`. `node` is true for a Constant node, false for an initialiser.
 Verdict judge(const Storage& storage, const std::string& name, const Constant& constant, bool node);
 
 }  // namespace poprun::onnx_import

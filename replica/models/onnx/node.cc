@@ -226,7 +226,7 @@ Result<TensorId> Node::constant_tensor(Value v) {
   return variable(scope_.constants + v.name, v, Role::kConstant);
 }
 
-/// Records a verdict that contradicts what the value looks like.
+/// Records the value as a surprise if its verdict contradicts its appearance.
 void Node::record(const Value& v, Use use) {
   if (!v.constant->real() || v.sample) {
     return;

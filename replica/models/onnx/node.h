@@ -40,7 +40,7 @@ struct Scope {
   bool half = false;
   Storage storage;              ///< How the file stores weights.
   std::int64_t file_batch = 0;  ///< Batch size that the file was written for, or 0 if left open.
-  std::int64_t batch = 0;       ///< Batch size that it is imported for.
+  std::int64_t batch = 0;       ///< Batch size of the import.
   std::string constants;        ///< Prefix of the names of constants.
   std::set<std::string> read;   ///< Values that a node reads or that the model outputs.
   std::map<std::string, Value> values;
@@ -99,7 +99,7 @@ class Node {
   Result<TensorId> weight(std::size_t i) { return materialise(i, Use::kWeight); }
   Result<TensorId> buffer(std::size_t i) { return materialise(i, Use::kBuffer); }
 
-  /// Return an attribute, or the default if it is left out.
+  /// Return whether an attribute is present, or its value, or the default if it is absent.
   [[nodiscard]] bool has_attribute(const std::string& name) const;
   [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t otherwise) const;
   [[nodiscard]] double real(const std::string& name, double otherwise) const;
@@ -113,12 +113,12 @@ class Node {
   [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count, std::int64_t least,
                                                         std::int64_t otherwise) const;
 
-  /// Returns integers from the attribute or input `i` (ONNX turned some attributes into inputs), if either is given.
+  /// Returns the integers in the attribute or in input `i`, if present. ONNX turned some attributes into inputs.
   Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute, std::size_t i);
 
   Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes = {});
-  /// Convert the operands and results of operators that take only reals. 32-bit integers become float32 whatever the
-  /// job's precision, exactly up to 2^24. Results are truncated to integers.
+  /// Convert the operands and results of operators that take only reals. In every precision, 32-bit integers become
+  /// float32, which is exact up to 2^24. Results are truncated to integers.
   Result<TensorId> to_reals(TensorId x);
   Result<TensorId> to_integers(TensorId y);
 
@@ -138,7 +138,7 @@ class Node {
 
   Result<TensorId> fill(Shape shape, double value);
 
-  /// Adds a constant that the translator made for this node as a device tensor.
+  /// Adds, as a device tensor, a constant that the translator made for this node.
   Result<TensorId> device_constant(Constant constant, const std::string& suffix);
 
   /// Returns a copy of a tensor's type, since adding operations moves the graph's tensors.
@@ -172,7 +172,7 @@ class Node {
   const ::onnx::NodeProto& proto_;
 };
 
-/// Returns the axis counted from 0 for a tensor with `rank` dimensions. Errors: kData if it is out of range.
+/// Converts a possibly negative axis of a tensor of rank `rank` to one from 0. Errors: kData if it is out of range.
 Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank);
 
 /// Lowers an ONNX operator to ours.

@@ -8,7 +8,7 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Functions of one element. Most are rows of a table: ONNX's operator, ours, and real attributes with ONNX's defaults.
+/// Elementwise functions of one operand. A table lists most of them: ONNX's operator, ours, and default attributes.
 namespace poprun::onnx_import::nodes::activation {
 namespace {
 
@@ -155,7 +155,7 @@ Status is_inf(Node& node) {
   return node.set_result(node.add("equal", {x, infinity}), Proto::BOOL);
 }
 
-/// Converts to another element type. Reals that stay real do not change, because float16 and double are float32 here.
+/// Converts the element type. Reals that stay real do not change, because float16 and double are float32 here.
 Status convert(Node& node, Element to) {
   const Element from = node.element(0);
   const auto known = [](Element element) { return is_real(element) || is_integer(element) || element == Proto::BOOL; };

@@ -56,8 +56,8 @@ Status conv(Node& node) {
   return set_image(node, y);
 }
 
-/// The size of the output image and the padding that is cut off. A requested size determines the padding. If it is
-/// larger than the full output, zeros are appended.
+/// The size of the output image and the padding that is cut off. A requested size determines the padding. If that size
+/// exceeds the full output, zeros are appended.
 struct Transposed {
   Window window;
   Shape size;  ///< [H,W].
@@ -92,7 +92,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
   return t;
 }
 
-/// Adds to the output each element of x times the kernel, like the gradient with respect to a convolution's input.
+/// Adds each element of x times the kernel to the output, like the gradient with respect to a convolution's input.
 Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_TRY(check_kernel(node));

@@ -7,12 +7,12 @@
 #include "replica/models/onnx/node.h"
 
 /// Einsum: sums of products over named dimensions, as in NumPy. Operands are multiplied from left to right, each pair
-/// as one batched matrix product. Sums, transpositions and reshapes arrange the dimensions for it. An operand that has
-/// a letter twice, which means a diagonal, is not supported.
+/// as one batched matrix product. Sums, transpositions and reshapes arrange the dimensions for it. A letter that occurs
+/// twice in one operand, which denotes a diagonal, is not supported.
 namespace poprun::onnx_import::nodes::einsum {
 namespace {
 
-/// A tensor whose dimensions have these names, one letter each.
+/// A tensor whose dimensions have these names, one character each.
 struct Named {
   TensorId tensor{};
   std::string names;

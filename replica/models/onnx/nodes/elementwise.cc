@@ -123,7 +123,7 @@ Status mean(Node& node) {
   return node.set_result(node.add("mul", {total, factor}));
 }
 
-/// Raises x to the power of input 1, a number known at import. Squares and square roots are used if exact and faster.
+/// Raises x to the power of input 1, a number known at import. For 2 and 0.5, uses a faster product or square root.
 Result<TensorId> known_power(Node& node, TensorId x) {
   POPRUN_ASSIGN(const float exponent, node.real_of(1));
   if (exponent == 2.0F) {

@@ -72,7 +72,7 @@ Status trilu(Node& node) {
   return {};
 }
 
-/// Lists the positions at which a constant is not zero, one per column. Older exporters use this operator to count.
+/// Lists the positions at which a constant is not zero, one per column. Older exporters use it to generate ranges.
 Status non_zero(Node& node) {
   if (!node.folds()) {
     return node.unsupported("positions that depend on the data");
@@ -85,7 +85,7 @@ Status non_zero(Node& node) {
     }
   }
   std::vector<std::int64_t> places;
-  std::int64_t below = x.elements();  // Elements per index of a dimension.
+  std::int64_t below = x.elements();  // Elements per index of the current dimension.
   for (const std::int64_t size : x.shape) {
     below /= size;
     for (const std::int64_t i : found) {

@@ -42,8 +42,8 @@ Result<TensorId> images_of(Node& node, TensorId rows, const Shape& shape) {
   return node.transpose(x, perm);
 }
 
-/// Returns a table with a 1 for each label that counts and a 0 for the one that is ignored. A negative label reads the
-/// table from its end, so the table is long enough to hold a 0 for it there.
+/// Returns a table with a 1 for each label that counts and a 0 for the ignored label. A negative label indexes the
+/// table from its end, so the table is long enough to hold a 0 there.
 Constant counting(std::int64_t C, std::int64_t ignored) {
   const std::int64_t size = ignored < 0 ? C - ignored : C;
   std::vector<float> table(static_cast<std::size_t>(size), 0);
@@ -82,7 +82,7 @@ Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int
   return weights;
 }
 
-/// Sets output 0 from log-probabilities in rows [P,C].
+/// Sets output 0 to the loss, given the log-probabilities in rows [P,C].
 Status set_loss(Node& node, TensorId rows) {
   const std::int64_t C = node.type(rows).shape[1];
   const std::int64_t P = node.type(rows).shape[0];

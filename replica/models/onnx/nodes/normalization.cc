@@ -35,7 +35,7 @@ Result<TensorId> moved(Node& node, TensorId running, TensorId now, double moment
 }
 
 /// Normalises with the batch's own statistics. Running statistics that are variables are updated as in PyTorch, with
-/// the unbiased variance. Outputs 1 and 2, if wanted, are updated as in ONNX, with the biased variance.
+/// the unbiased variance. Otherwise, outputs 1 and 2, if wanted, are computed as in ONNX, with the biased variance.
 Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& inputs, double eps) {
   const double momentum = node.real("momentum", 0.9);
   POPRUN_ASSIGN(const auto y,
@@ -163,7 +163,7 @@ Status lrn(Node& node) {
   return {};
 }
 
-/// Returns the ratio, which is an attribute before opset 12 and an input since then.
+/// Returns the ratio, which is an attribute before opset 12 and an input from opset 12 on.
 Result<double> dropout_ratio(Node& node) {
   if (!node.has(1)) {
     return node.real("ratio", 0.5);
@@ -185,7 +185,7 @@ Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
   return {};
 }
 
-/// Drops elements only in training. The file's training_mode is ignored, since it is the mode of the export. If nothing
+/// Drops elements only in training. A job ignores the file's training_mode, which is the mode of the export. If nothing
 /// is dropped, the mask is all ones.
 Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));

@@ -155,7 +155,7 @@ struct Bounds {
   std::vector<std::int64_t> steps;
 };
 
-/// Returns the bounds, which are attributes before opset 10 and inputs since then.
+/// Returns the bounds, which are attributes before opset 10 and inputs from opset 10 on.
 Result<Bounds> bounds_of(Node& node) {
   POPRUN_ASSIGN(const auto starts, node.integers_from("starts", 1));
   POPRUN_ASSIGN(const auto ends, node.integers_from("ends", 2));
@@ -258,7 +258,7 @@ Status gather(Node& node) {
   return {};
 }
 
-/// Pads x. The pads are the attribute `paddings` in opset 1, the attribute `pads` in opsets 2 to 10, then an input.
+/// Pads x. The pads are the attribute `paddings` in opset 1, `pads` in opsets 2 to 10, and an input from opset 11 on.
 Status pad(Node& node) {
   const std::size_t rank = node.shape(0).size();
   POPRUN_ASSIGN(auto pads, node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));

@@ -22,7 +22,7 @@ Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scal
   }
   std::vector<Target> targets;
   for (std::size_t d = 0; d < x.size(); ++d) {
-    // ONNX multiplies in float32, where 10 x 0.7 is 7; in double it would be less.
+    // ONNX multiplies in float32, in which 10 x 0.7 is 7. In double, the product would be less than 7.
     const float size = std::floor(static_cast<float>(x[d]) * scales[d]);
     if (!(size >= 1) || size > static_cast<float>(kMostElements)) {
       return node.wrong(fmt::format("scale {} produces a size that is out of range", scales[d]));

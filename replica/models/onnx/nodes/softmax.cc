@@ -7,7 +7,7 @@
 namespace poprun::onnx_import::nodes::softmax {
 namespace {
 
-/// Returns x with a 1 at the maximum of each row and 0 elsewhere.
+/// Returns a tensor of the shape of x with a 1 at the maximum of each row and 0 elsewhere.
 Result<TensorId> hardmax_rows(Node& node, TensorId x) {
   const Shape shape = node.type(x).shape;
   const auto last = static_cast<std::int64_t>(shape.size()) - 1;
