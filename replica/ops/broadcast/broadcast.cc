@@ -15,7 +15,7 @@ Shape element_strides(const TensorType& type) {
   return strides_of(d);
 }
 
-/// Returns the strides of `operand` along the dimensions of `whole`: 0 for those along which it is repeated.
+/// Returns the stride of `operand` along each dimension of `whole`, or 0 for a dimension along which it is repeated.
 Shape strides_within(const TensorType& operand, const TensorType& whole) {
   POPRUN_CHECK(operand.shape.size() <= whole.shape.size());
   const std::size_t missing = whole.shape.size() - operand.shape.size();

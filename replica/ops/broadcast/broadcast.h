@@ -19,19 +19,19 @@ std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 /// operand is, with the first operand's element type. Returns nothing if shapes or layouts are incompatible.
 std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
 
-/// Sums `gradient`, of the result's type, over an input's repeated dimensions and sets the input's gradient to the sum.
+/// Sets an input's gradient to the sum of `gradient` (of the result's type) over the input's repeated dimensions.
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
 /// Nested loops over a tensor's elements in memory order, with the corresponding elements of other tensors.
 struct BroadcastLoops {
-  Shape sizes;                 ///< Sizes of the loops, outermost first; never empty. The last loop is a row.
-  std::vector<Shape> strides;  ///< For each operand, the stride of each loop, in elements; 0 repeats an element.
+  Shape sizes;                 ///< Outermost first, never empty. The last size is the length of a row.
+  std::vector<Shape> strides;  ///< For each operand, the stride of each loop in elements; 0 repeats.
 
-  /// Return the number of elements per row, and an operand's stride between them.
+  /// Return the number of elements in a row, and an operand's stride from one element of the row to the next.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }
   [[nodiscard]] std::int64_t row_stride(std::size_t operand) const { return strides[operand].back(); }
 
-  /// Calls visit(offset of the row in the whole tensor, offset in each operand) for all rows, in order.
+  /// Calls visit(offset of the row in the whole tensor, its offset in each operand) for all rows in order.
   template <typename Visit>
   void for_each_row(Visit visit) const {
     Shape index(sizes.size() - 1, 0);
@@ -50,8 +50,8 @@ struct BroadcastLoops {
   void step(Shape& index, Shape& offsets) const;
 };
 
-/// Returns the loops over `whole` with `operands`, in any layouts. Requires: each operand broadcasts to the shape of
-/// `whole`. Loops that are contiguous in all tensors are merged, so that operands of the same type give a single row.
+/// Returns the loops over `whole` and `operands`, in any layouts. Loops that are contiguous in all tensors are merged,
+/// so that tensors of the same type give a single row. Requires: each operand broadcasts to the shape of `whole`.
 BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands);
 
 }  // namespace poprun

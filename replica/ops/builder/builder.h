@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// Policy for a new tensor whose name is already taken.
+/// Ways to handle a new tensor whose name is already taken.
 enum class Naming : std::uint8_t {
   kCompiler,  ///< The new tensor gets a suffix, because the compiler chose its name.
   kModel,     ///< The builder reports an error, because the model's author chose both names.
@@ -27,11 +27,11 @@ enum class Naming : std::uint8_t {
 ///                                        of outputs or, with Naming::kModel, a name that is taken
 class Builder {
  public:
-  /// Appends operations at `place`. New tensors get names that start with `prefix` and are not in Graph::reserved().
+  /// Appends at `place`. The names of new tensors start with `prefix` and are never reserved (Graph::reserve).
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
-  /// Assigns operations added from now on to the layer called `name` (without a prefix), and adds a missing layer after
-  /// the others. Layers are therefore in the order of the forward pass, and evaluation has the same layers.
+  /// Assigns operations added from now on to the model's layer with that name (no prefix). If there is none, appends a
+  /// new layer. Layers are therefore in the order of the forward pass, and evaluation uses the layers of training.
   void layer(const std::string& name, bool counted = true);
 
   /// Does the same as `layer`, and also assigns the existing operations of this region, from `operations()[first]` on.
@@ -51,21 +51,21 @@ class Builder {
   /// that the function "load" initialises. Requires: an existing variable has this type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// Returns the constant tensor with this full name, which is f32 even in half precision. If there is none, adds one
-  /// with row-major `values` that "load" computes. Cost: the Program holds the values as text, about ten bytes each.
+  /// Returns the constant tensor with this full name; constants are f32 even in half precision. If there is none, adds
+  /// one that "load" fills with the row-major `values`. The Program stores them as text, about ten bytes per value.
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
-  /// Keeps a tensor of the model in float32 even in half precision, but not the tensors that are computed from it.
+  /// Keeps a tensor in float32 even if the model uses half precision. Tensors computed from it are not affected.
   void keep_f32(TensorId id);
 
-  /// Adds tensors that the host writes from `stream` at this point.
+  /// Adds tensors that are read from the host's `stream` at this point, and returns them.
   std::vector<TensorId> stream_in(const std::string& stream, const std::vector<std::string>& names,
                                   const std::vector<TensorType>& types);
 
   /// Appends a data-movement or communication operation (replica/machine) unchanged, with its own origin.
   void append(Operation operation);
 
-  /// True if the name of a tensor is PREFIX + `name`, or begins with this and a dot.
+  /// Returns whether a tensor's name is PREFIX + `name`, or starts with PREFIX + `name` and a dot.
   [[nodiscard]] bool is_taken(const std::string& name) const;
 
   [[nodiscard]] const TensorType& type(TensorId id) const { return graph_.tensor(id).type; }
@@ -73,16 +73,16 @@ class Builder {
   [[nodiscard]] const Status& status() const { return status_; }
   [[nodiscard]] const std::vector<Operation>& operations() const;  ///< This region's operations so far.
 
-  void refuse(Error error);   ///< Sets the sticky error, for models that cannot be built from their input.
-  void restate(Error error);  ///< Replaces the sticky error, for a caller that knows more about its cause.
+  void refuse(Error error);   ///< Sets the sticky error (if none is set) when a model cannot be built from its input.
+  void restate(Error error);  ///< Replaces the sticky error when the caller knows its cause better.
 
  private:
-  /// Returns the output types of one use of an operator, or nothing after an error. Error messages call the use `name`.
+  /// Returns the output types of one use of an operator, or nothing after an error. Messages call the use `name`.
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
 
   void blame(const std::string& name, const std::string& what);  ///< Sets the sticky error to kBug.
-  /// Returns the existing tensor with that name, if any. Sets a kBug error if its type or role differs.
+  /// Returns the existing tensor with that name, if any. Sets a kBug error if its type or role is different.
   std::optional<TensorId> existing(const std::string& name, const TensorType& type, Role role);
 
   Graph& graph_;
@@ -97,7 +97,7 @@ class Builder {
 struct LossTerm {
   TensorId loss{};
   TensorId count{};               ///< Number of labels that count.
-  std::string labels = "labels";  ///< The dataset's tensor of labels.
+  std::string labels = "labels";  ///< Name of the dataset's tensor of labels.
 };
 
 /// The results of a model's forward pass: scalars for the whole micro-batch, and the outputs of inference.

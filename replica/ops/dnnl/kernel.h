@@ -12,11 +12,11 @@ namespace poprun {
 /// Returns the CPU engine that all kernels share. It is immutable, except for oneDNN's cache of compiled kernels.
 const dnnl::engine& dnnl_cpu();
 
-/// Return the memory descriptor of a tensor as stored in device memory, and one whose layout oneDNN may choose.
+/// Return a tensor's memory descriptor: as stored in device memory, or with a layout that oneDNN is free to choose.
 dnnl::memory::desc dnnl_desc(const TensorType& type);
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
-/// Runs a oneDNN primitive on device tensors. Arguments that it needs in another layout are reordered in scratch.
+/// Runs a oneDNN primitive on device tensors. It reorders arguments in scratch if oneDNN needs a different layout.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {

@@ -13,7 +13,7 @@ namespace {
 
 using Isa = dnnl::cpu_isa;
 
-/// oneDNN's instruction sets as sets of bits. Each contains the bits of those that it extends.
+/// oneDNN's instruction sets as bit masks. Each mask contains the bits of the instruction sets that it extends.
 constexpr std::pair<const char*, Isa> kIsas[] = {{"sse41", Isa::sse41},
                                                  {"avx", Isa::avx},
                                                  {"avx2", Isa::avx2},

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-/// Everything besides the Program that determines the bits of a result: the libraries that compute it and their
-/// instruction sets. Our own kernels are also compiled for several, but all of these give the same bits (simd.h).
+/// Describes everything besides the Program that determines a result's bits: the libraries that compute the result, and
+/// their instruction sets. Our own kernels give the same bits on all instruction sets they are compiled for (simd.h).
 namespace poprun {
 
 struct Numerics {
-  /// Instruction sets to which oneDNN can be limited on this processor, smallest first. They are named as in the
-  /// environment variable ONEDNN_MAX_CPU_ISA, but in lower case. The last one is in effect.
+  /// Instruction sets to which oneDNN can be limited on this processor, smallest first. The last one is in effect.
+  /// Names are those of the environment variable ONEDNN_MAX_CPU_ISA in lower case.
   std::vector<std::string> cpu_isas;
   std::string onednn_version;  ///< For example, "2.6.3".
   /// Digest of a few thousand values of exp, log, pow and sin. Their last bits differ between versions of glibc, and

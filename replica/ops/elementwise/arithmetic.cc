@@ -18,7 +18,7 @@
 ///                      and count to rows 0, 1 and 2. A row stores one number as the sum of a multiple of 4096, a whole
 ///                      number up to 2048 and a fraction, so counts up to 2^36 are exact, even over 4096 replicas
 ///
-/// Compared with the exponential of any visible score, exp(-16,384 + score) is 0. The sum of two masks and a score is
+/// Compared with the exponential of a visible score, exp(-16,384 + score) is 0. The sum of two masks and a score is
 /// finite even in half precision, where the lowest number is -65,504. If a token cannot see any token, the tokens
 /// hidden only by the attention mask are weighted by their scores, as with the -10,000 of BERT's first implementation.
 namespace poprun::ops::arithmetic {

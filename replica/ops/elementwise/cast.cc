@@ -10,9 +10,9 @@
 ///   cast(x) to="f32" | "i32" | "u8"  ->  y, of x's shape and layout
 ///   one_hot(indices i32[...]) depth=. on=. off=.  ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
-/// Reals are truncated, values outside a type's range become its nearest value, NaN becomes 0, and integers beyond 2^24
-/// are rounded in f32. A negative index counts from the end. For an index outside [-depth, depth), every element is
-/// `off`. No gradient passes through either operator.
+/// Casts to integers truncate, clamp values to the type's range, and turn NaN into 0. Casts to f32 round integers
+/// beyond 2^24. A negative index counts from the end. For an index outside [-depth, depth), every element is `off`. No
+/// gradient passes.
 namespace poprun::ops::cast {
 namespace {
 
@@ -35,7 +35,7 @@ Result<std::vector<TensorType>> cast_shape(const Signature& s) {
   return std::vector{y};
 }
 
-/// Converts through double, which holds every value of the three types exactly.
+/// Converts through double, which represents every value of the three types exactly.
 template <typename To, typename From>
 To converted(From from) {
   const auto x = static_cast<double>(from);

@@ -4,13 +4,13 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 
-/// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0 elsewhere, so "and" is mul,
-/// "or" is max, and "not" is subtraction from 1.
+/// Elementwise comparison and selection. A mask is f32, 1 for true and 0 for false, so "and" is mul, "or" is max, and
+/// "not" is subtraction from 1.
 ///
 ///   equal(a, b), greater(a, b), greater_equal(a, b)  ->  mask; two f32 or two i32 tensors
 ///   where(mask, a, b)  ->  mask != 0 ? a : b, all f32
 ///
-/// Shapes broadcast and layouts mix as in add. Comparisons with NaN are false. No gradient passes through a comparison.
+/// Shapes broadcast, and layouts can be mixed, as in add. Comparisons with NaN are false. Comparisons pass no gradient.
 namespace poprun::ops::choose {
 namespace {
 
@@ -96,7 +96,7 @@ std::unique_ptr<Kernel> where_numerics(const Signature& s) {
   });
 }
 
-/// The gradient of an input is dy where that input was selected, and 0 elsewhere.
+/// Sets the gradient of each input to dy where the input was selected, and to 0 elsewhere.
 void where_gradient(Differentiator& d) {
   const TensorId mask = d.operation().inputs[0];
   const TensorId dy = d.output_gradient(0);

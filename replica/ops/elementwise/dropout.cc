@@ -10,10 +10,10 @@
 /// rate, otherwise x divided by the probability of being kept.
 ///
 /// Whether an element is dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
-/// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy,
-/// and so recomputes the choice instead of storing it. An element uses 16 random bits if these represent its
-/// probability of being kept to 1 part in 10,000, as they do for all rates up to 0.92, and otherwise 32. Averaged over
-/// the draws, the result is x at any rate.
+/// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy.
+/// This recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
+/// of being kept to 1 part in 10,000, as they do for all rates up to 0.92, and 32 bits otherwise. The expected value of
+/// the result is x, to the same accuracy.
 namespace poprun::ops::dropout {
 namespace {
 
@@ -48,7 +48,7 @@ struct Drops {
   }
 };
 
-/// Checks whether 16 bits represent the probability of being kept accurately enough.
+/// Returns whether 16 bits represent the probability of being kept accurately enough.
 bool takes_short_draws(double rate) {
   return std::abs(Drops<std::uint16_t>(rate).stays - (1 - rate)) <= 1e-4 * (1 - rate);
 }
@@ -102,7 +102,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return numerics_with<std::uint32_t>(s, static_cast<float>(1 / Drops<std::uint32_t>(rate).stays));
 }
 
-/// Counts a comparison and a product. Random numbers come from the tile's hardware generator.
+/// Counts a comparison and a product per element. Random numbers come from the tile's hardware generator.
 Work work(const Signature& s) {
   return elementwise_work(s, 2);
 }

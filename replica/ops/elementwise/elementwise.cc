@@ -13,8 +13,8 @@
 ///   pow(a, b)  ->  a^b          prelu(a, b)  ->  a > 0 ? a : a b
 ///   mod(a, b), fmod(a, b)       the exact remainder of a / b, with the sign of b (Python's %) or of a (C's fmod)
 ///
-/// Shapes broadcast as in NumPy. Layouts may be mixed, and the result is channels-last if an operand is. Gradients are
-/// summed over repeated dimensions. If a = b, max and min pass the gradient to a. KIND_by_0 and KIND_by_1 are the
+/// Shapes broadcast as in NumPy. Layouts can be mixed, and the result is channels-last if an operand is. Gradients are
+/// summed over repeated dimensions. If a = b, the gradients of max and min go to a. KIND_by_0 and KIND_by_1 are the
 /// derivatives of max, min, pow and prelu with respect to a and b. For a^b, the former is 0 if b = 0, and the latter is
 /// 0 if a = 0 and b >= 0. A remainder is a - n b with an integer n, so its derivative with respect to b is -n.
 namespace poprun::ops::elementwise {
@@ -191,7 +191,7 @@ void mul_gradient(Differentiator& d) {
   }
 }
 
-/// da = dy / b, db = -(dy / b) * y.
+/// Sets da = dy / b and db = -(dy / b) * y.
 void div_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const TensorId scaled = d.add("div", {d.output_gradient(0), op.inputs[1]}, {}, {0})[0];
@@ -204,7 +204,7 @@ void div_gradient(Differentiator& d) {
   }
 }
 
-/// da = dy, db = dy (y - a) / b.
+/// Sets da = dy and db = dy (y - a) / b.
 void remainder_gradient(Differentiator& d) {
   const std::vector<TensorId> inputs = d.operation().inputs;
   const TensorId y = d.operation().outputs[0];
@@ -218,7 +218,7 @@ void remainder_gradient(Differentiator& d) {
   }
 }
 
-/// The gradient of each input is the derivative with respect to it, times dy.
+/// Sets the gradient of each input to dy times the derivative with respect to that input.
 void gradient_by_partials(Differentiator& d) {
   const Operation& op = d.operation();
   const std::vector<TensorId> inputs = op.inputs;

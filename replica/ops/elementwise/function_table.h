@@ -7,13 +7,13 @@
 
 #include "replica/ops/face/operator.h"
 
-/// Builds families of functions of one element from a constexpr table: KIND(x) -> y and KIND_gradient(x, dy) -> dx, in
-/// any shape and layout. A row has at least these members:
+/// Builds families of elementwise functions from a constexpr table: KIND(x) -> y and KIND_gradient(x, dy) -> dx, for
+/// any shape and layout. Each row of the table has at least the members
 ///
 ///   const char* kind;
 ///   std::int64_t flops;  ///< Per element; a transcendental function counts as eight.
 ///
-/// The family also defines how its functions are computed, and which inputs' buffers the gradient may reuse:
+/// The family defines how its functions are computed, and which inputs' buffers the gradient may reuse:
 ///
 ///   struct Numerics {
 ///     static std::vector<std::size_t> backward_in_place();  ///< 0: x, 1: dy

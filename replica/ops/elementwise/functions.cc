@@ -4,14 +4,14 @@
 
 #include "replica/ops/elementwise/function_table.h"
 
-/// Functions of one element (function_table.h) that oneDNN does not compute, or not exactly. Results come from the C
-/// library unless stated otherwise. Step functions (sign, floor, ceil, round) have the gradient 0. NaN stays NaN.
+/// Elementwise functions (function_table.h) that oneDNN does not provide or does not compute exactly. Results come from
+/// the C library unless stated otherwise. Step functions (sign, floor, ceil, round) have gradient 0. NaN stays NaN.
 namespace poprun::ops::functions {
 namespace {
 
 struct Parameter {
-  const char* name;  ///< The attribute's name; null if the function takes none.
-  float value;       ///< Its default.
+  const char* name;  ///< The attribute's name, or null if there is no such parameter.
+  float value;       ///< The attribute's default.
 };
 
 struct Function {
@@ -31,9 +31,9 @@ float zero(float /*x*/, float /*a*/, float /*b*/) {
   return 0;
 }
 
-/// Computes erf(x) with a relative error of 4e-7 as x p(x^2) / q(x^2). p / q is the quotient of polynomials of degree 5
-/// that is closest to erf(x) / x on [0, 3.85]; beyond 3.85, erf is 1 in float. Unlike the C library's erf, this
-/// vectorises, which matters because exported models express gelu in terms of erf.
+/// Computes erf(x) as x p(x^2) / q(x^2), with a relative error of 4e-7. p / q is the quotient of polynomials of degree
+/// 5 that is closest to erf(x) / x on [0, 3.85]; beyond 3.85, erf is 1 in float. Unlike the C library's erf, this code
+/// vectorises, which matters because exported models compute gelu with erf.
 float error_function(float x, float /*a*/, float /*b*/) {
   // The bounds are applied one at a time, because g++ does not vectorise nested conditionals.
   const float above = x < -3.85F ? -3.85F : x;

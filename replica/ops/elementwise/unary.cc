@@ -4,8 +4,8 @@
 #include "replica/ops/elementwise/function_table.h"
 #include "replica/ops/face/simd.h"
 
-/// Functions of one element (function_table.h). oneDNN computes their forward and backward passes, vectorised, from
-/// each row's algorithm, alpha and beta. Its exp, tanh and erf are polynomials with a relative error of about 1e-6.
+/// Elementwise functions (function_table.h). oneDNN computes both passes, vectorised, from each row's algorithm, alpha
+/// and beta. oneDNN's exp, tanh and erf are polynomials with a relative error of about 1e-6.
 namespace poprun::ops::unary {
 namespace {
 
@@ -17,7 +17,7 @@ struct Function {
   float alpha;  ///< Overridden by the attribute `alpha` if `takes_alpha` is set.
   float beta;
   bool takes_alpha;
-  float scale;  ///< Factor of the result and of the derivative.
+  float scale;  ///< Factor for the result and the derivative.
   std::int64_t flops;
 };
 
@@ -95,7 +95,7 @@ dnnl::eltwise_forward::primitive_desc plan_forward(const Function& f, const Sign
 }
 
 struct Numerics {
-  /// Allows only dy, for which oneDNN documents in-place operation.
+  /// Returns only dy, because oneDNN documents in-place operation for no other input.
   static std::vector<std::size_t> backward_in_place() { return {1}; }
 
   template <std::size_t row>

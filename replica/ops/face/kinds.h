@@ -49,7 +49,7 @@ inline constexpr const char* kLayerNorm = "layer_norm";
 
 namespace poprun {
 
-/// Flags among the attributes of products. A flag is 0 or 1, and an absent flag is 0.
+/// Flag attributes of products. A flag is either 1 or absent, which means 0.
 inline constexpr const char* kInputMajor = "input_major";
 inline constexpr const char* kTransposeA = "transpose_a";
 inline constexpr const char* kTransposeB = "transpose_b";
@@ -60,8 +60,8 @@ inline constexpr const char* kScale = "scale";
 /// Returns whether a flag is present and 1.
 bool is_set(const Attributes& attributes, const std::string& name);
 
-/// If an operation multiplies rows by one matrix of weights, returns it as a `linear`. The product is the same, but the
-/// gradients of a `linear` inherit its attributes. Returns nothing for any other operation.
+/// If an operation multiplies rows by one matrix of weights, returns an equivalent `linear`, because the gradient
+/// operations of a `linear` inherit its attributes. Returns nothing for any other operation.
 std::optional<Operation> as_linear(const Graph& graph, const Operation& operation);
 
 }  // namespace poprun

@@ -30,19 +30,19 @@ struct Signature {
 /// Returns the signature of an operation in a graph.
 Signature signature_of(const Graph& graph, const Operation& operation);
 
-/// Execution context of a kernel: the time and place at which it runs. Kernels that draw random numbers need this.
+/// The execution context of a kernel: when and on which replica it runs. Random numbers and running means depend on it.
 struct Moment {
   std::uint64_t seed = 0;         ///< The job's seed.
   std::uint64_t step = 0;         ///< Training steps before this one.
   std::uint32_t micro_batch = 0;  ///< Index within the step.
   std::uint32_t replica = 0;
-  std::span<const std::string> salts = {};  ///< Names that the running call passes (random_name.h).
+  std::span<const std::string> salts = {};  ///< Names that the current call passes (random_name.h).
 };
 
 /// An index that is out of range, for the error message.
 struct StrayIndex {
   std::int64_t index = 0;
-  std::int64_t size = 0;     ///< Size of the indexed dimension; -size to size - 1 would be in range.
+  std::int64_t size = 0;     ///< Size of the indexed dimension; valid indices are -size to size - 1.
   std::int64_t element = 0;  ///< Position of the index in the tensor of indices.
 };
 
@@ -67,10 +67,10 @@ struct Operands {
   }
 };
 
-/// Computes one use of an operator. It is prepared once and run in every step.
+/// Computes one use of an operator. A kernel is prepared once, and can then run in every step. It uses one thread.
 ///
-/// It is deterministic: the same operand bytes give the same result bytes at any address. (Some of oneDNN's sums depend
-/// on addresses modulo 64, which is always 0.) It uses one thread.
+/// Kernels are deterministic: the same operand bytes give the same result bytes at any address. (Some of oneDNN's sums
+/// depend on addresses modulo 64, which is always 0.)
 class Kernel {
  public:
   Kernel() = default;
@@ -80,7 +80,7 @@ class Kernel {
 
   virtual void run(const Operands& operands) = 0;
 
-  /// Returns how much host memory `run` needs besides the operands. A CPU library uses it as its workspace.
+  /// Returns the bytes of host memory that `run` needs as workspace besides the operands.
   [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
 };
 
@@ -108,9 +108,9 @@ struct Overlay {
 };
 
 /// Describes how an operator works on shards. The first `inputs` inputs and the first `outputs` outputs are sharded.
-/// Element i of each of these outputs depends only on element i of each sharded input and on the unsharded inputs.
-/// Therefore, zeros that pad a shard do not affect its other elements. Further outputs are exact sums over the elements
-/// (square_sum.h): zeros add nothing, and the sums of all shards add up to the sum of the full tensor.
+/// Element i of these outputs depends only on elements i of the sharded inputs and on the other inputs, which are
+/// unsharded. Therefore, zeros that pad a shard do not affect its other elements. Any further outputs are exact sums
+/// over the elements (square_sum.h): zeros add nothing, and the shards' sums add up to the sum of the full tensor.
 struct Cut {
   std::uint8_t inputs = 0;  ///< If 0, the operator needs all operands unsharded.
   std::uint8_t outputs = 0;
@@ -118,8 +118,8 @@ struct Cut {
   explicit operator bool() const { return inputs > 0; }
 };
 
-/// A kind of operator. `shape`, `work` and `numerics` are never null. The comments on the other functions say what null
-/// means. The registry checks that functions that belong together are set together.
+/// A kind of operator. `shape`, `work` and `numerics` are never null. For each other function, the comment states what
+/// null means. The registry checks that functions that belong together are set together.
 struct Operator {
   std::string kind;
 
@@ -128,7 +128,7 @@ struct Operator {
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
   /// Adds the backward operations through the Differentiator. `flat` adds none, so that no gradient passes. If null,
-  /// the operator is not differentiable, and a job that needs a gradient through it is refused.
+  /// the operator is not differentiable, and a job that needs a gradient through it is rejected.
   void (*gradient)(Differentiator&) = nullptr;
 
   /// Returns the work of one use. It determines the device time, unless the planner derives the time from `product`.
@@ -137,36 +137,36 @@ struct Operator {
   /// Returns a kernel that computes in float32. prepare_kernel (half/half_kernel.h) adds the conversions for float16.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
 
-  /// For sums of products over one dimension: returns the axis of each input that the sum runs over, or kNoAxis for an
-  /// input that is added once (an optional bias). If the result is empty, this use cannot be split along the dimension.
-  /// Null if the operator is not a sum of products.
+  /// For sums of products over one dimension: returns, for each input, the axis that the sum runs over, or kNoAxis for
+  /// an input that is added once (an optional bias). If the result is empty, this use cannot be split along that
+  /// dimension. Null if the operator is not a sum of products.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
   /// For sums of products: returns the product that the convolution planner spreads over the tiles. The stored types of
-  /// the signature decide its arithmetic. Null exactly if `contraction` is null; the operator then uses vector units
-  /// but no matrix units.
+  /// the signature determine its arithmetic. Null if and only if `contraction` is null; the operator then uses only the
+  /// vector units, not the matrix units.
   Product (*product)(const Signature&) = nullptr;
 
-  /// For sums of products: returns the meaning of each axis of the first two inputs and the first output. Null exactly
-  /// if `product` is null.
+  /// For sums of products: returns the meaning of each axis of the first two inputs and the first output. Null if and
+  /// only if `product` is null.
   OperandAxes (*operand_axes)(const Signature&) = nullptr;
 
-  /// Outputs with this index or a higher one are statistics, which are float32 whatever the job's precision.
+  /// Index of the first output that is a statistic. This output and all later ones are float32 in every precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
   /// Whether the numerics read Operands::moment, so that the same operands give different results in different
   /// micro-batches.
   bool reads_moment = false;
 
-  /// Inputs whose buffer output 0 may reuse if its type is the same. Either element i of the output depends only on
-  /// element i of each of them, or the kernel reads all that it needs before it writes. The result stays bit-identical.
+  /// Inputs whose buffer output 0 may reuse if both have the same type. Results are bit-identical, because element i of
+  /// the output depends only on their elements i, or the kernel overwrites an element only after its last use.
   std::vector<std::size_t> in_place = {};
 
   /// How the operator works on shards, if it can. Its author declares this, and shards_test.cc checks the declaration.
   Cut on_shards = {};
 
-  /// Returns how outputs must overlay inputs for this use to have nothing to do, because its outputs are then the same
-  /// bytes as its inputs. An empty result means that this use always has work to do; null means that every use does.
+  /// Returns how outputs must overlay inputs for this use to have nothing to do, because its results are already in
+  /// place. If the result is empty, this use always has work to do; if `view` is null, every use does.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
@@ -205,17 +205,17 @@ class Differentiator {
   [[nodiscard]] virtual const Operation& operation() const = 0;
   [[nodiscard]] virtual const TensorType& type(TensorId id) const = 0;
 
-  /// True if the gradient with respect to input i is needed.
+  /// Returns whether the gradient with respect to input i is needed.
   [[nodiscard]] virtual bool wants(std::size_t input) const = 0;
 
-  /// Returns the gradient of the loss with respect to that output, which is zero if the loss does not depend on it.
+  /// Returns the gradient of the loss with respect to that output, or zeros if the loss does not depend on the output.
   virtual TensorId output_gradient(std::size_t output) = 0;
 
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
 
   /// Removes and returns the gradient that other uses of the input have contributed so far. An operator that calls this
-  /// adds its own contribution and must set the sum. Returns nothing if there is no such gradient, or if the input is a
+  /// must add its own contribution and set the sum. Returns nothing if there is no such gradient, or if the input is a
   /// parameter, because the uses of a parameter have separate gradients.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 

@@ -6,8 +6,8 @@
 
 namespace poprun {
 
-/// The random-number key of an operation. It is a name, so that identical operations draw different numbers. Operations
-/// of a function that several calls share get their names from the call, as salts (JAX folds such salts into its keys):
+/// The random-number key of an operation. It is a name, so that identical operations draw different numbers. If several
+/// calls share a function, its operations get their names from the call, as salts (JAX folds such salts into its keys):
 ///
 ///   call() function="outlined.0" micro_batch=0 salt0="encoder.7.dropout"
 ///   y = dropout(x) key=0 rate=0.1
@@ -17,14 +17,14 @@ class RandomName {
  public:
   RandomName() = default;
   explicit RandomName(const Attribute& attribute);               ///< A name, or the index of a salt.
-  [[nodiscard]] const std::string& at(const Moment& now) const;  ///< Requires: the running call has the salt.
+  [[nodiscard]] const std::string& at(const Moment& now) const;  ///< Requires: the current call passes the salt.
 
  private:
   std::string name_;
   std::optional<std::size_t> salt_;
 };
 
-/// Checks whether the attribute with that name is a random-number key.
+/// Returns whether the attribute with that name is a random-number key.
 bool keys_random_numbers(const std::string& attribute);
 
 }  // namespace poprun

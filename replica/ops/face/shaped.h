@@ -9,10 +9,10 @@
 
 #include "replica/graph/types.h"
 
-/// Shapes of tensors as operators and their attributes describe them.
+/// Helpers for the shapes and axes that operators specify in their attributes.
 namespace poprun {
 
-/// Returns the attributes that give the type of expand, reshape and sum_to: `shape=[..] layout="row-major" | "nhwc"`.
+/// Returns the attributes of expand, reshape and sum_to for an output type: `shape=[..] layout="row-major" | "nhwc"`.
 inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
   const std::string text = layout == Layout::kChannelsLast ? "nhwc" : "row-major";
   return {{"shape", std::move(shape)}, {"layout", text}};
@@ -32,18 +32,18 @@ inline std::optional<TensorType> shaped_type(DataType data, const Attributes& at
   return TensorType{data, shape, image ? Layout::kChannelsLast : Layout::kRowMajor};
 }
 
-/// True if the type is f32[N,C,H,W]{nhwc}.
+/// Returns whether the type is f32[N,C,H,W]{nhwc}.
 inline bool is_image(const TensorType& type) {
   return type.data == DataType::kF32 && type.shape.size() == 4 && type.layout == Layout::kChannelsLast;
 }
 
-/// True if the attribute exists and consists of `count` integers, each of them at least `least`.
+/// Returns whether the attribute exists and consists of `count` integers, each of which is at least `least`.
 inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count, std::int64_t least) {
   return attributes.has(name) && attributes.integers(name).size() == count &&
          std::ranges::min(attributes.integers(name)) >= least;
 }
 
-/// A tensor as operators along one axis see it: [O,A,R], with dimensions in memory order.
+/// The shape of a tensor as seen by an operator that works along one axis: [O,A,R], with dimensions in memory order.
 struct AxisView {
   std::int64_t O;  ///< Product of the dimensions before the axis.
   std::int64_t A;  ///< Size of the axis.
@@ -53,10 +53,10 @@ struct AxisView {
 /// Returns the view along `axis`. Requires: `axis` is a (logical) dimension of `type`.
 AxisView view_along(const TensorType& type, std::int64_t axis);
 
-/// True if the attribute `axis` names a dimension of `type`.
+/// Returns whether the attribute `axis` is a dimension of `type`.
 bool has_axis(const TensorType& type, const Attributes& attributes);
 
-/// Return the size of a dimension, and `type` with that size replaced.
+/// Return the size of a dimension, and a copy of `type` in which that dimension has a new size.
 std::int64_t size_along(const TensorType& type, std::int64_t axis);
 TensorType resized(TensorType type, std::int64_t axis, std::int64_t size);
 

@@ -97,7 +97,7 @@ Slice slice_of(const TensorType& type, std::int64_t axis, std::int64_t begin, st
 
 /// One run of the operator's own kernel, on the full operands or on one piece of the sum.
 struct Piece {
-  std::vector<std::size_t> inputs;  ///< Inputs of this run.
+  std::vector<std::size_t> inputs;  ///< Indices of the inputs that this run reads.
   std::vector<Slice> slices;        ///< Slices of those inputs.
   std::unique_ptr<Kernel> kernel;
 };
@@ -105,7 +105,7 @@ struct Piece {
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Scratch offset that marks an operand that is not float16, which the kernel therefore uses directly.
+/// Replaces the scratch offset of an operand that the kernel uses directly, because the operand is not float16.
 constexpr std::int64_t kInPlace = -1;
 
 class HalfKernel final : public Kernel {
@@ -224,8 +224,7 @@ class HalfKernel final : public Kernel {
     }
   }
 
-  /// Returns the float32 buffer of output k. If the output is an input that is updated in place, this is the input's
-  /// buffer.
+  /// Returns the float32 buffer of output k. An output that updates an input in place shares the input's buffer.
   std::byte* wide_output(const Operands& operands, const Operands& own, std::size_t k) const {
     const auto same = std::ranges::find(operands.inputs, operands.outputs[k]);
     if (same == operands.inputs.end()) {
@@ -289,12 +288,12 @@ class HalfKernel final : public Kernel {
   }
 
   Signature signature_;
-  std::optional<RandomName> stochastic_;  ///< Key of stochastic rounding; if empty, rounds to nearest.
+  std::optional<RandomName> stochastic_;  ///< If empty, results are rounded to nearest.
   std::int64_t shards_ = 0;               ///< Number of shards per tensor, or 0 if the operands are unsharded.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
   std::vector<std::int64_t> outputs_;  ///< Offsets in scratch, or kInPlace.
-  std::vector<std::int64_t> sums_;     ///< Offsets of the pieces' sums.
+  std::vector<std::int64_t> sums_;     ///< Offsets of the sums over all pieces.
   std::int64_t claimed_ = 0;
   Bytes own_scratch_;
 };

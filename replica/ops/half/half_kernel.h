@@ -11,15 +11,15 @@ namespace poprun {
 ///
 ///   stochastic="NAME"   rounds at random, by a pure function of (job seed, NAME, output, step, micro-batch,
 ///                       element) that is the same on every replica, so that identical weights stay identical
-///   shards=COUNT        each operand is one of COUNT shards; `element` is the index in the full tensor
+///   shards=COUNT        each operand is one of COUNT shards; `element` is then the index in the full tensor
 ///   partials="half"     a sum of products (Operator::contraction) is split into at most kPartials equal pieces of at
 ///                       least kLeastPartial terms; their sums are rounded to float16 and then added in float32
 ///
 /// Operators that update tensors in place also do so in float16. Requires: the operator accepts float32 in place of
-/// each float16 tensor. Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
+/// float16. Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature);
 
-/// Returns whether the results of a use depend on Moment, because of the operator itself or of stochastic rounding.
+/// Returns whether a use reads Operands::moment, either in its own numerics or to round its results at random.
 bool reads_moment(const Operator& op, const Attributes& attributes);
 
 constexpr std::int64_t kPartials = 4;

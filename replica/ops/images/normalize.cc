@@ -5,7 +5,7 @@
 
 /// normalize(x u8[N,C,H,W]) mean=. deviation=.  ->  y f32[N,C,H,W]{nhwc} = (x/255 - mean)/deviation
 ///
-/// Runs on the device, so that the host sends a dataset's images as bytes, not as floats.
+/// Runs on the device, so that a dataset's images are sent with 8 bits per pixel and channel.
 namespace poprun::ops::normalize {
 namespace {
 
@@ -18,7 +18,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, s.inputs[0].shape, Layout::kChannelsLast}};
 }
 
-/// Normalises one channel's plane [H, W] into pixels that are `step` floats apart.
+/// Normalises one channel's plane [H, W]. The results are written `step` floats apart.
 POPRUN_SIMD void plane(const std::uint8_t* __restrict x, float* __restrict y, std::int64_t pixels, std::int64_t step,
                        float scale, float offset) {
   for (std::int64_t i = 0; i < pixels; ++i) {

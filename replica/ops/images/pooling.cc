@@ -47,7 +47,7 @@ constexpr std::string_view kNeeded =
     "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0 and smaller than the window's span, "
     "ceil=0|1";
 
-/// Returns the output size along dimension d of the image, or nothing if the window does not fit.
+/// Returns the output size along dimension d of the image, or nothing if the window or the padding is too large.
 std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64_t size, std::size_t d) {
   const std::int64_t window = reach_of(attributes, d);
   const std::int64_t stride = attributes.integers("stride")[d];
@@ -82,9 +82,9 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
 /// The range that one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< End of its elements inside the image. Only with dilation can there be none.
-  std::int64_t step;    ///< Distance between its elements.
-  std::int64_t padded;  ///< Number of its elements inside the padded image.
+  std::int64_t end;     ///< End of the elements inside the image. Only dilated windows can have none.
+  std::int64_t step;    ///< Distance between the elements.
+  std::int64_t padded;  ///< Number of elements inside the padded image.
 };
 
 struct Pooling {
@@ -106,7 +106,7 @@ struct Pooling {
   [[nodiscard]] Range rows(std::int64_t y) const { return range(y, 0, H); }
   [[nodiscard]] Range columns(std::int64_t x) const { return range(x, 1, W); }
 
-  /// Return the offset of a pixel's C channels in the input, or in the output.
+  /// Return the offset of a pixel's C channels in the input and in the output.
   [[nodiscard]] std::int64_t in(std::int64_t n, std::int64_t h, std::int64_t w) const {
     return ((n * H + h) * W + w) * C;
   }
@@ -136,7 +136,7 @@ void for_each_window(const Pooling& p, Visit visit) {
   }
 }
 
-/// Calls visit(input offset) for every element of a window inside the image, row by row.
+/// Calls visit(input offset) for every element of a window that is inside the image, row by row.
 template <typename Visit>
 void for_each_element(const Pooling& p, const Range& rows, const Range& columns, std::int64_t n, Visit visit) {
   for (std::int64_t h = rows.begin; h < rows.end; h += rows.step) {
@@ -169,7 +169,7 @@ std::unique_ptr<Kernel> max_numerics(const Signature& s) {
   });
 }
 
-/// Counts one operation per element of every window. `y` is the smaller image.
+/// Counts one operation per element of every window. `y` is the type of the pooled image.
 Work work_of(const Signature& s, const TensorType& y) {
   Work work = elementwise_work(s, 0);
   const auto& window = s.attributes.integers("window");
@@ -189,8 +189,8 @@ Result<std::vector<TensorType>> max_gradient_shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// Passes each channel's gradient to this pixel if it is the first to equal the channel's maximum. `open` is all ones
-/// for channels whose maximum has not been found in the window yet.
+/// Adds dy to dx in the channels whose first maximum in the window is this pixel. `open` is all ones for channels whose
+/// maximum has not been found yet.
 POPRUN_SIMD void give_to_maximum(const float* __restrict x, const float* __restrict y, const float* __restrict dy,
                                  float* __restrict dx, std::uint32_t* __restrict open, std::int64_t C) {
   for (std::int64_t c = 0; c < C; ++c) {
@@ -255,7 +255,7 @@ void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
   });
 }
 
-/// y += scale * x.
+/// Adds scale * x to y.
 POPRUN_SIMD void add_scaled(const float* __restrict x, float scale, float* __restrict y, std::int64_t C) {
   for (std::int64_t c = 0; c < C; ++c) {
     y[c] += scale * x[c];

@@ -22,15 +22,15 @@
 ///   "asymmetric"            i / scale
 ///   "align_corners"         i (A - 1) / (scale A - 1), but 0 if size = 1
 ///
-/// Positions outside x read its first or last element. How y[i] is read depends on `mode`:
+/// `mode` selects how y[i] is computed. Positions outside x read its first or last element:
 ///
-///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (default; halves down),
+///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (default: halves round down),
 ///              "round_prefer_ceil", "floor", "ceil"
-///   "linear"   between the two elements around p
+///   "linear"   interpolation between the two elements around p
 ///   "cubic"    Keys' kernel over four elements, cubic_a=. (default -0.75); with exclude_outside=1
 ///              elements outside x have no weight and the other weights are scaled up
 ///
-/// scale defaults to size / A; scale A need not be an integer. This follows ONNX's Resize
+/// scale defaults to size / A; scale * A can be fractional. This follows ONNX's Resize
 /// (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published test cases.
 namespace poprun::ops::resize {
 namespace {
@@ -47,7 +47,7 @@ double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attribu
   const double scale =
       attributes.has("scale") ? attributes.real("scale") : static_cast<double>(size) / static_cast<double>(A);
   if (coordinates == "align_corners") {
-    // This is not scale * A, since size / A * A may differ from size in the last bit.
+    // By default, this is not scale * A, because size / A * A can differ from size in the last place.
     const double length =
         attributes.has("scale") ? attributes.real("scale") * static_cast<double>(A) : static_cast<double>(size);
     return size == 1 || length == 1 ? 0 : at * static_cast<double>(A - 1) / (length - 1);
@@ -142,7 +142,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
 }
 
-/// to += weight * from.
+/// Adds weight * from[i] to to[i].
 POPRUN_SIMD void add_scaled(const float* __restrict from, float weight, float* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     to[i] += weight * from[i];

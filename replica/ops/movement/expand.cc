@@ -20,7 +20,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{*y};
 }
 
-/// Copies elements as values of any type T of their size.
+/// Copies elements as values of a type T that has the same size.
 template <typename T>
 std::unique_ptr<Kernel> numerics_of(const Signature& s) {
   return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs)](const Operands& t) {

@@ -23,7 +23,7 @@ namespace {
 
 struct Sizes {
   std::int64_t S, O, A, P, R;
-  std::int64_t begin = 0;  ///< First element of this piece along the full axis, to which the indices refer.
+  std::int64_t begin = 0;  ///< Start of this piece on the full axis. Indices refer to the full axis.
   std::int64_t whole = A;  ///< Size of the full axis.
 };
 
@@ -49,7 +49,7 @@ Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attribute
           .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
 }
 
-/// Sets y's shape and returns true if x and the indices fit.
+/// Returns whether x and the indices match. If they do, sets y's shape.
 bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
   if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor || !attributes.has("axis")) {
     return false;
@@ -119,7 +119,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Counts the rows, which move between tiles. The table stays where it is.
+/// Counts only the selected rows, which move between tiles. The table stays in place.
 Work work(const Signature& s) {
   const TensorType& y = s.outputs[0];
   Work work;
@@ -128,7 +128,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Checks that begin and whole, if given, describe a piece of the gradient.
+/// Returns whether begin and whole are either absent or describe a piece of the gradient.
 bool lies_within(const Attributes& attributes) {
   if (!attributes.has("begin") && !attributes.has("whole")) {
     return true;
@@ -140,9 +140,9 @@ bool lies_within(const Attributes& attributes) {
 }
 
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with each row of dy added,
-/// in index order, to the row from which it was gathered. base defaults to 0. Unless x is a parameter, base holds the
-/// contributions of x's other uses. With begin=. and whole=., dx is the piece that starts at `begin` of an axis of full
-/// size `whole`.
+/// in index order, to the row from which it was gathered. base (default 0) holds the gradient that other uses of x have
+/// contributed, unless x is a parameter. With begin=. whole=. the full axis has size `whole`, and dx is the piece from
+/// `begin` on.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||
@@ -186,7 +186,7 @@ Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = s.inputs[0].elements();
   work.exchanged = s.inputs[0].bytes();
-  work.compute_sets = 2;  // Fill with zeros, add rows.
+  work.compute_sets = 2;  // One fills with zeros, one adds rows.
   return work;
 }
 

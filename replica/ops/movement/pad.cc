@@ -7,9 +7,9 @@
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
 /// begin and end are the numbers of elements added before and after each dimension. Negative numbers remove elements.
-/// As in numpy.pad, the mode decides what the new elements are: `value` (default 0), x mirrored at its first and last
-/// element (repeatedly if necessary), or copies of the first or last element. The gradient of an element of x is the
-/// sum over all its copies, in y's order.
+/// As in numpy.pad, the modes fill new elements with `value` (default 0), with the elements of x mirrored at its first
+/// and last element (repeatedly if necessary), or with copies of the nearest of these two. The gradient of an element
+/// of x is the sum of dy over all its copies, in y's order.
 namespace poprun::ops::pad {
 namespace {
 
@@ -17,7 +17,7 @@ enum class Mode : std::uint8_t { kConstant, kReflect, kEdge };
 
 constexpr std::int64_t kOutside = -1;
 
-/// Returns the source element of position i in a dimension of size n, also for i < 0 and i >= n.
+/// Returns the element that is read at position i of a dimension of size n, including i < 0 and i >= n.
 std::int64_t source(std::int64_t i, std::int64_t n, Mode mode) {
   if (i >= 0 && i < n) {
     return i;
@@ -67,7 +67,7 @@ Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// Maps the positions of y along each dimension, in memory order, to offsets in x, in elements, or to kOutside.
+/// Maps each position of y, dimension by dimension in memory order, to its offset in x in elements, or to kOutside.
 class Sources {
  public:
   Sources(const TensorType& x, const TensorType& y, const Attributes& attributes) {

@@ -5,15 +5,15 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// Slices, splits and joins tensors along one axis. All tensors of an operation have the same element type and layout,
-/// and every type and layout is supported.
+/// Slices, splits and joins tensors along one axis. All tensors of an operation have the same element type and layout;
+/// any type and any layout are accepted.
 ///
 ///   A  size of the axis    O  dimensions before it    R  dimensions after it, all in memory order
 ///
 ///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step (any sign, default 1), ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
 ///   concat(x0, x1, ...) axis=.                      ->  y, the inputs side by side
-///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with its slice replaced
+///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with the slice from `begin` on replaced by `piece`
 namespace poprun::ops::pieces {
 namespace {
 
@@ -70,7 +70,7 @@ struct SliceCopy {
   SliceCopy(const Signature& s, const TensorType& whole)
       : a(bytes_along(whole, s.attributes.integer("axis"))), steps(s.attributes) {}
 
-  /// Calls copy(offset in the whole tensor, offset in the slice, bytes) for every contiguous run.
+  /// Calls copy(offset in the whole tensor, offset in the slice, bytes) for each contiguous run of bytes.
   template <typename Copy>
   void each(Copy copy) const {
     for (std::int64_t o = 0; o < a.O; ++o) {
@@ -186,7 +186,7 @@ Result<std::vector<TensorType>> split_shape(const Signature& s) {
   return sum == size_along(s.inputs[0], axis) ? Result<std::vector<TensorType>>(outputs) : bad();
 }
 
-/// Locates the pieces in the whole tensor, which repeats bytes[k] contiguous bytes of each piece k in turn, O times.
+/// Locates the pieces in the whole tensor, which has O blocks, each with bytes[k] contiguous bytes of every piece k.
 struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;
@@ -198,7 +198,7 @@ struct Runs {
     }
   }
 
-  /// Calls copy(offset in the whole tensor, piece, offset in the piece, bytes), in the whole tensor's order.
+  /// Calls copy(offset in the whole tensor, piece, offset in the piece, bytes), in the order of the whole tensor.
   template <typename Copy>
   void each(Copy copy) const {
     std::size_t whole = 0;
@@ -219,7 +219,7 @@ std::unique_ptr<Kernel> split_numerics(const Signature& s) {
   });
 }
 
-/// Returns one overlay per piece. Piece k starts `begin` bytes into the whole tensor.
+/// Returns overlay(k, begin) for each piece k, at byte `begin` of the whole tensor; nothing if pieces are interleaved.
 std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<TensorType>& pieces, std::int64_t axis,
                                  Overlay (*overlay)(std::size_t k, Bytes begin)) {
   std::vector<Overlay> overlays;

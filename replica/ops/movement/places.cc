@@ -10,15 +10,15 @@
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/shaped.h"
 
-/// Reads or writes elements or rows at indexed places. Tensors are row-major; x and updates are f32, indices are i32.
+/// Reads or writes elements or rows of a tensor at indexed places. All tensors are row-major: indices i32, others f32.
 ///
 ///   gather_elements(x, indices) axis=.  ->  y, of indices' shape: x at y's own coordinates except along the axis,
-///       where `indices` gives the coordinate
-///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., rows of x after q coordinates]: the
-///       last dimension of indices holds coordinates in x, after `batch_dims` shared dimensions
+///       where `indices` contains the coordinate
+///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., row of x]: the last dimension of indices holds the q
+///       coordinates of the row in x, after `batch_dims` dimensions that x and indices share
 ///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add"
 ///   scatter_nd(x, indices, updates) batch_dims=. reduction="none" | "add"
-///       ->  x, with the elements (rows) that a gather would read replaced or increased by updates, in their order
+///       ->  x, where updates, in order, replace or increase the elements (rows) that a gather would read
 ///
 /// A negative index counts from the end. Since indices come from data, places outside x read as zeros, updates to them
 /// are dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the
@@ -33,7 +33,7 @@ struct Places {
   std::vector<std::int64_t> sizes;    ///< [q], sizes of the indexed dimensions.
   std::vector<std::int64_t> strides;  ///< [q], in elements.
 
-  /// Calls visit(row of y or updates, offset in x or -1 if outside x) for every row. Input 1 holds the indices.
+  /// Calls visit(row of y or updates, offset in x or -1 if outside x) for every row. The indices are input 1.
   template <typename Visit>
   void for_each(const Operands& t, Visit visit) const {
     const auto* indices = reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.
@@ -59,7 +59,7 @@ struct Places {
   }
 };
 
-/// Addresses elements along an axis. `gathered` returns nothing if the indices do not fit x.
+/// Addresses elements along an axis. `gathered` returns nothing if x and the indices do not match.
 struct Elements {
   static constexpr const char* kGather = kinds::kGatherElements;
   static constexpr const char* kScatter = "scatter_elements";
@@ -142,7 +142,7 @@ struct Coordinates {
   }
 };
 
-/// Returns the type of the elements of x that the indices (inputs 0 and 1) select.
+/// Returns the type of the elements of x (input 0) that the indices (input 1) select, or nothing if they do not match.
 template <typename Way>
 std::optional<TensorType> gathered(const Signature& s) {
   const bool fits = s.inputs.size() >= 2 && s.inputs[0].data == DataType::kF32 &&
@@ -221,7 +221,7 @@ Work scatter_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = adds(s.attributes) ? s.inputs[2].elements() : 0;
   work.exchanged = s.inputs[2].bytes();
-  work.compute_sets = 2;  // Copy x, apply the updates.
+  work.compute_sets = 2;  // One copies x, one applies the updates.
   return work;
 }
 

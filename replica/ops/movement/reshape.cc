@@ -6,8 +6,8 @@
 #include "replica/ops/face/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical order. If the
-/// layouts differ, it reorders memory, so that flattened NHWC images give features in the order C, H, W that frameworks
-/// expect.
+/// layouts differ, memory is reordered, so that flattened NHWC images give features in the order C, H, W that
+/// frameworks expect.
 namespace poprun::ops::reshape {
 namespace {
 
@@ -47,7 +47,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Checks whether a tensor's elements are stored in row-major logical order.
+/// Returns whether a tensor's elements are stored in row-major logical order.
 bool is_in_order(const TensorType& type) {
   return type.layout == Layout::kRowMajor || type.shape[1] == 1 || (type.shape[2] == 1 && type.shape[3] == 1);
 }

@@ -33,7 +33,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
              : bad();
 }
 
-/// Returns a view of x's bytes in y's dimension order.
+/// Returns a descriptor of x's memory with the dimensions in y's order.
 dnnl::memory::desc seen_as(const Signature& s) {
   const dnnl::memory::desc x = dnnl_desc(s.inputs[0]);
   const auto strides = x.data.format_desc.blocking.strides;
@@ -59,7 +59,7 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Nothing moves if the dimensions with more than one element keep their order.
+/// Returns an overlay if the dimensions with more than one element keep their order, so that no element moves.
 std::vector<Overlay> view(const Signature& s) {
   std::vector<std::int64_t> moving;
   for (const std::int64_t d : s.attributes.integers("perm")) {

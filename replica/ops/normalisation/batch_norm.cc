@@ -20,8 +20,8 @@
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
 /// This is torch.nn.BatchNorm2d. Training normalises with the biased variance of the batch (divided by M) and records
-/// the unbiased variance. Channels are summed row by row, in double. The gradient of the training form passes through
-/// mean and variance; that of the inference form does not.
+/// the unbiased variance. Each channel is summed row by row, in double. The gradient of the training form passes
+/// through mean and variance; that of the inference form does not.
 namespace poprun::ops::batch_norm {
 namespace {
 
@@ -29,7 +29,7 @@ TensorType channels(const TensorType& x) {
   return {DataType::kF32, {x.shape[1]}, Layout::kRowMajor};
 }
 
-/// True if the C channels of a pixel or row are contiguous, as in both forms of x.
+/// Returns whether the C channels of a pixel or row are contiguous, as in both forms of x.
 bool has_channels_inside(const TensorType& x) {
   return x.data == DataType::kF32 &&
          ((x.shape.size() == 4 && x.layout == Layout::kChannelsLast) || x.shape.size() == 2);
@@ -40,7 +40,7 @@ std::int64_t rows_of(const TensorType& x) {
   return x.elements() / x.shape[1];
 }
 
-/// True if x is followed by `count` tensors f32[C] and eps is given.
+/// Returns whether x is followed by `count` tensors f32[C], and eps is given and positive.
 bool fits(const Signature& s, std::size_t count) {
   return s.inputs.size() == count + 1 && has_channels_inside(s.inputs[0]) && s.inputs[0].elements() > 0 &&
          std::all_of(s.inputs.begin() + 1, s.inputs.end(),
@@ -48,7 +48,7 @@ bool fits(const Signature& s, std::size_t count) {
          s.attributes.has("eps") && s.attributes.real("eps") > 0;
 }
 
-/// Values of each channel during one run, in scratch.
+/// Per-channel values that one run keeps in scratch.
 struct Channels {
   double* sum;
   double* products;
@@ -82,7 +82,7 @@ std::unique_ptr<Kernel> channel_kernel(std::int64_t C, Run run) {
   return std::make_unique<ChannelKernel>(C, std::move(run));
 }
 
-/// sum[c] += x, squares[c] += x^2 over the rows.
+/// Adds x to sum[c] and x^2 to squares[c] for all rows.
 POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int64_t C, double* __restrict sum,
                              double* __restrict squares) {
   for (std::int64_t m = 0; m < M; ++m) {
@@ -94,7 +94,7 @@ POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int
   }
 }
 
-/// y = (x - centre) * scale + shift.
+/// Computes y = (x - centre) * scale + shift.
 POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C, const float* __restrict centre,
                        const float* __restrict scale, const float* __restrict shift, float* y) {
   for (std::int64_t m = 0; m < M; ++m) {
@@ -141,7 +141,7 @@ Work training_work(const Signature& s) {
   work.memory_traffic += s.inputs[0].bytes();
   work.vector_flops = 7 * s.inputs[0].elements();
   work.exchanged = s.inputs[1].bytes() * 4;
-  work.compute_sets = 3;  // Partial sums, their totals, results.
+  work.compute_sets = 3;  // They compute partial sums, totals and results.
   return work;
 }
 
@@ -212,7 +212,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   return std::vector{s.inputs[0], s.inputs[1], s.inputs[1]};
 }
 
-/// sum[c] += dy, products[c] += dy * (x - mean) over the rows.
+/// Adds dy to sum[c] and dy * (x - mean) to products[c] for all rows.
 POPRUN_SIMD void add_gradient_moments(const float* __restrict x, const float* __restrict dy,
                                       const float* __restrict mean, std::int64_t M, std::int64_t C,
                                       double* __restrict sum, double* __restrict products) {
@@ -225,7 +225,7 @@ POPRUN_SIMD void add_gradient_moments(const float* __restrict x, const float* __
   }
 }
 
-/// dx = scale * dy + slope * (x - mean) + shift.
+/// Computes dx = scale * dy + slope * (x - mean) + shift.
 POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy, const float* __restrict mean,
                          std::int64_t M, std::int64_t C, const Channels& k, float* __restrict dx) {
   const float* __restrict scale = k.scale;
@@ -238,8 +238,8 @@ POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy, 
   }
 }
 
-/// With r = 1 / sqrt(variance + eps) and X = (x - mean) r:  db = sum dy,  dw = sum dy X,
-/// dx = w r (dy - through * (db + X dw) / M), where through is 1 if mean and variance depend on x, else 0.
+/// Computes db = sum dy, dw = sum dy X and dx = w r (dy - through * (db + X dw) / M), with r = 1 / sqrt(variance + eps)
+/// and X = (x - mean) r. `through` is 1 if mean and variance depend on x, else 0.
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s, double through) {
   const std::int64_t C = s.inputs[0].shape[1];
   return channel_kernel(
@@ -269,7 +269,7 @@ std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
   return gradient_numerics(s, 0.0);
 }
 
-/// Counts two reads of x and dy and nine operations per element.
+/// Counts two reads each of x and dy, and nine operations per element.
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes() * 2;

@@ -8,8 +8,8 @@
 ///
 ///   s = gamma / sqrt(variance + eps)    w[o] = s[o] w[o]    b = b + (bias - mean) s
 ///
-/// A convolution with the new w and b computes the same as one with the old w and bias, followed by batch normalisation
-/// with gamma, the old b (its shift) and these running statistics:
+/// A convolution with the new w and b gives the same result as a convolution with the old w and bias that is followed
+/// by batch normalisation with gamma, the old b as its shift, and these running statistics:
 ///
 ///   (w x + bias - mean) s + b  =  (s w) x + (b + (bias - mean) s)
 ///

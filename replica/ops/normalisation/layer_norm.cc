@@ -63,7 +63,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
 Work work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 7 * s.inputs[0].elements();
-  work.compute_sets = 3;  // Means, variances, results.
+  work.compute_sets = 3;  // They compute means, variances and results.
   return work;
 }
 
@@ -87,7 +87,7 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
       dnnl::layer_normalization_backward(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
                                         {DNNL_ARG_SCALE, false, 1, w, w},
-                                        // oneDNN requires this but ignores it: the bias does not affect the gradient.
+                                        // w stands in for the bias, which oneDNN requires but does not read.
                                         {DNNL_ARG_SHIFT, false, 1, w, w},
                                         {DNNL_ARG_MEAN, false, 2, row, row},
                                         {DNNL_ARG_VARIANCE, false, 3, row, row},

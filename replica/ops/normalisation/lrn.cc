@@ -27,7 +27,7 @@ namespace {
 
 struct Lrn {
   std::int64_t M, C;
-  std::int64_t before, behind;  ///< Channels of a window before and after its centre.
+  std::int64_t before, behind;  ///< Number of channels before and after a window's centre.
   float share;                  ///< alpha / size
   float beta;
   float bias;
@@ -55,7 +55,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// sums[c] = sum of values[i] for i from c - before to c + behind.
+/// Sets sums[c] to the sum of values[i] for i from c - before to c + behind.
 POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std::int64_t before, std::int64_t behind,
                              float* __restrict sums) {
   std::fill_n(sums, C, 0.0F);
@@ -68,7 +68,7 @@ POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std
   }
 }
 
-/// result[c] = s[c]^-beta. AlexNet's beta of 3/4 needs only two square roots, which vectorise.
+/// Computes result[c] = s[c]^-beta. AlexNet's beta of 3/4 needs only two square roots, which vectorise.
 POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta, float* __restrict result) {
   if (beta == 0.75F) {
     for (std::int64_t c = 0; c < C; ++c) {
@@ -82,7 +82,7 @@ POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta, f
   }
 }
 
-/// Scratch values of the channels of one pixel.
+/// Intermediate values for each channel of one pixel.
 struct Pixel {
   std::vector<float> terms, s, power;
 

@@ -1,7 +1,7 @@
 #include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/adam_rule.h"
 
-/// Adam (Kingma and Ba, arXiv:1412.6980) with weight decay in the gradient: torch.optim.Adam's rule.
+/// Adam (Kingma and Ba, arXiv:1412.6980) with weight decay added to the gradient, as in torch.optim.Adam.
 ///
 ///   w -= rate * u
 namespace poprun::optimizers::adam {

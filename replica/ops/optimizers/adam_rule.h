@@ -16,7 +16,7 @@
 ///   v = beta2 * v + (1 - beta2) * G * G      V = v / (1 - beta2^step)
 ///   u = M / (sqrt(V) + epsilon)
 ///
-/// Each optimiser's file defines its update of w. The powers beta^step are computed in double.
+/// Each optimiser's file states its update of w. The powers beta^step are computed in double.
 namespace poprun::adam_rule {
 
 template <const char* const& kind>
@@ -42,7 +42,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// Returns the rule for one run of an operator with `own` inputs besides the factor, or nothing for the factor kSkip.
+  /// Returns the rule for one run of an operator with `own` inputs before the factor; nothing if the factor is kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {
@@ -66,7 +66,7 @@ struct Rule {
         exact_beta2(s.attributes.real("beta2")) {}
 };
 
-/// The factors of one step: u = (m * m_factor) / (sqrt(v) * v_factor + epsilon).
+/// The bias corrections of one step: u = (m * m_factor) / (sqrt(v) * v_factor + epsilon).
 struct Correction {
   float m_factor;
   float v_factor;
@@ -82,12 +82,12 @@ inline void update_moments(const Rule& rule, float x, float& m, float& v) {
   v = rule.beta2 * v + rule.rest2 * (x * x);
 }
 
-/// Returns u of the formulas above.
+/// Returns u, as defined above.
 inline float direction(const Rule& rule, const Correction& by, float m, float v) {
   return m * by.m_factor / (std::sqrt(v) * by.v_factor + rule.epsilon);
 }
 
-/// Returns a kernel that applies `update(rule, correction, rate, g, m, v, w)` to single elements.
+/// Returns a kernel that calls `update(rule, correction, rate, g, m, v, w)` unless the factor is kSkip.
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
@@ -98,7 +98,7 @@ std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   });
 }
 
-/// Counts flops per element. A square root and a division count as one each.
+/// Counts fifteen flops per element, with one for each square root and division.
 inline Work elementwise_work(const Signature& s) {
   Work work = poprun::elementwise_work(s, 0);
   work.vector_flops = 15 * s.inputs[0].elements();

@@ -1,7 +1,7 @@
 #include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/adam_rule.h"
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101): torch.optim.AdamW's rule.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), as in torch.optim.AdamW.
 ///
 ///   w -= rate * (u + weight_decay * w)
 namespace poprun::optimizers::adamw {

@@ -52,7 +52,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{w};
 }
 
-/// Updates the moments of `n` elements, and computes their U.
+/// Updates the moments of `n` elements and computes U for them.
 POPRUN_SIMD void update_block(const Rule& rule, const Correction& by, std::int64_t n, const float* __restrict g,
                               const float* __restrict w, float* __restrict m, float* __restrict v,
                               float* __restrict U) {
@@ -120,7 +120,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
 }
 
 /// Counts the moments and sums on every tile, then one sum over all tiles. A square root or a division counts as one
-/// flop. This models an IPU that adds in float, without the exact sums.
+/// flop. The count models an IPU that adds in float, without the exact sums.
 Work moments_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 18 * s.inputs[0].elements();

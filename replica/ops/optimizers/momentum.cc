@@ -4,7 +4,7 @@
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
 
-/// Stochastic gradient descent with momentum, in place: torch.optim.SGD's rule with dampening 0.
+/// Stochastic gradient descent with momentum, in place, as in torch.optim.SGD with dampening 0.
 ///
 ///   momentum(w, g, v, rate)  momentum=. nesterov=0|1  ->  w, v
 ///   G = scale * g + weight_decay * w

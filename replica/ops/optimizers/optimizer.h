@@ -8,11 +8,11 @@
 #include "replica/ops/face/operator.h"
 
 /// Optimisers. Each has a file in this folder with its hyper-parameters, its state per parameter and its operator. The
-/// compiler, the options and their help read the full list. Nothing here needs oneDNN, so the launcher can link it.
+/// compiler, the options and their help use the full list. No code here needs oneDNN, so the launcher can link it.
 namespace poprun {
 
 /// A hyper-parameter of an optimiser: training.NAME in train.cfg and the attribute NAME of the operator. A name has the
-/// same meaning and range in all optimisers; each optimiser has its own default.
+/// same meaning and range in all optimisers, but each optimiser sets its own default.
 struct HyperParameter {
   struct Range {
     double least;
@@ -25,22 +25,22 @@ struct HyperParameter {
   std::string name;
   std::string fallback;             ///< The default, as users write it: "1e-8", "false".
   std::string help;                 ///< One line.
-  std::optional<Range> range = {};  ///< Range of a real number; empty for a flag, which is 1 or 0 as an attribute.
+  std::optional<Range> range = {};  ///< Range of a real number. Empty for a flag (true or false; attribute: 1 or 0).
 };
 
 struct Optimizer {
   Operator rule;                         ///< The operator (update_rule.h). Its kind is the optimiser's name.
-  std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE that is initially zero.
+  std::vector<std::string> states = {};  ///< Each names a tensor PARAMETER.STATE that is initially zero.
   bool counts_updates = false;           ///< Whether the input after `rate` is the number of the update.
   std::vector<HyperParameter> hyper_parameters = {};
 
-  /// For a rule that needs sums over the whole tensor: an operator that runs before it.
+  /// An operator that runs before a rule that needs sums over the full tensor.
   ///
   ///   moments(w, g, state*..., step [, factor])               ->  states, sums i32[2, 42]
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
-  /// The sums are two exact sums of squares (square_sum.h). Adding the sums of a tensor's pieces elementwise gives the
-  /// sums of the full tensor. If the factor is kSkip, `moments` does not change anything, either.
+  /// The sums are two exact sums of squares (square_sum.h). The sums of a tensor's pieces, added elementwise, give the
+  /// sums of the full tensor. If the factor is kSkip, `moments` changes nothing, either.
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }

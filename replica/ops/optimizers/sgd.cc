@@ -2,7 +2,7 @@
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
 
-/// Stochastic gradient descent, in place: torch.optim.SGD's rule without momentum.
+/// Stochastic gradient descent, in place, as in torch.optim.SGD without momentum.
 ///
 ///   sgd(w, g, rate)  ->  w
 ///   w -= rate * (scale * g + weight_decay * w)

@@ -14,16 +14,16 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Every value to be added is below 2^kUnitsBits units. A lane adds kBlock / kLanes = 2^7 such values. Its sum is at
-/// most 2^53 units and therefore exact in double, in any order.
+/// Number of bits of a value, counted in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is
+/// at most 2^53 units and therefore exact in double, in any order.
 constexpr int kUnitsBits = 46;
 
-// Compilers map operations on these vectors to the instruction set.
+// The compiler turns operations on these vectors into SIMD instructions.
 using Floats __attribute__((vector_size(kLanes * sizeof(float)))) = float;
 using Doubles __attribute__((vector_size(kLanes * sizeof(double)))) = double;
 using Bits __attribute__((vector_size(kLanes * sizeof(double)))) = std::uint64_t;
 
-/// Returns the bits of the largest absolute value. As integers, the bits of infinity and NaN exceed those of numbers.
+/// Returns the bits of the largest absolute value. Read as integers, infinity and NaN exceed all numbers.
 POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -38,7 +38,7 @@ double power_of_two(int exponent) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52U);
 }
 
-/// Returns the sum of the lanes, which are multiples of 2^unit, in units.
+/// Returns the sum of the lanes, which are multiples of 2^unit, in units of 2^unit.
 std::int64_t total(const Doubles& lanes, int unit) {
   const Doubles counts = lanes * power_of_two(-unit);
   std::int64_t sum = 0;
@@ -53,7 +53,7 @@ double shift_of(int unit) {
   return 1.5 * power_of_two(unit + 52);
 }
 
-/// Checks whether one of the doubles with these bits is not 0.
+/// Returns whether any of the doubles with these bits is not 0.
 bool any(const Bits& bits) {
   std::uint64_t set = 0;
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
@@ -62,15 +62,15 @@ bool any(const Bits& bits) {
   return set << 1U != 0;  // -0 is 0.
 }
 
-/// Exact sums of the amounts taken from the values of a block.
+/// Exact sums of the amounts that were taken from the values of a block.
 struct Taken {
   std::int64_t high;  ///< In units of 2^high.
   std::int64_t low;   ///< In units of 2^low.
-  bool all;           ///< Whether nothing is left.
+  bool all;           ///< Whether no remainder is left.
 };
 
-/// Squares vectors * kLanes numbers exactly, in double. Takes the nearest multiple of 2^high from each square and the
-/// nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
+/// Squares `vectors` * kLanes numbers, exactly, in double. Takes the nearest multiple of 2^high from each square
+/// and the nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
 ///
 /// Requires: the squares are below 2^(high + kUnitsBits), and high <= low + kUnitsBits.
 POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors, double* __restrict rests) {
@@ -212,7 +212,7 @@ double SquareSum::value() const {
   if (top == 0) {
     return 0;
   }
-  // These are the 64 bits from the highest set bit down: four digits, filled up with bits of the fifth.
+  // These are the 64 bits from the highest set bit on: four digits, filled up from the fifth.
   constexpr std::ptrdiff_t kTaken = 5;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t k = top - 1; k > top - kTaken; --k) {

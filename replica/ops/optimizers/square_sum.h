@@ -9,8 +9,8 @@ namespace poprun {
 /// The exact sum of the squares of float32 numbers (an exact accumulator). Norms over tensors (clipping, loss scaling,
 /// LAMB) use it so that they depend neither on the order of the elements nor on how a tensor is split and distributed.
 ///
-/// The square of a float32 number is an integer multiple of 2^-298 and below 2^256, so the sum is such a multiple, too.
-/// It is stored as a tensor i32[kLimbs]. Such tensors can be added elementwise, also by an integer all-reduce:
+/// The square of a float32 number is an integer multiple of 2^-298 and below 2^256, so the sum is also such a multiple.
+/// It is stored as a tensor i32[kLimbs] that can be added elementwise, for example by an integer all-reduce:
 ///
 ///   limbs 0 .. 37    the integer's digits in base 2^16, lowest first: enough for 2^54 elements
 ///   limbs 38 .. 39   number of infinite elements, in two such digits

@@ -15,7 +15,7 @@
 ///
 /// w, g and every state tensor have the same f32 type. The outputs are w and the states. A rule that works element by
 /// element is marked with on_shards and then accepts shards of w, g and the states. The state of an unmarked rule is
-/// never sharded. If `factor` (clip_factor) is given, the gradient is multiplied by it, too; if it is kSkip, nothing
+/// never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if it is kSkip, nothing
 /// changes. A rule that needs sums over the full tensor has two operators, so that sums of pieces can be added between
 /// them (Optimizer::moments).
 namespace poprun::update_rule {
@@ -25,7 +25,7 @@ inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 /// The factor that leaves everything unchanged. Other factors are never negative, although a small one may round to 0.
 inline constexpr float kSkip = -1;
 
-/// True if the inputs are `tensors`, the first of which is f32, then `scalars` scalars, and perhaps a factor.
+/// Returns whether the inputs are `tensors`, the first of which is f32, then `scalars` scalars, and perhaps a factor.
 inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size_t scalars) {
   const std::size_t own = tensors.size() + scalars;
   if ((s.inputs.size() != own && s.inputs.size() != own + 1) || s.inputs[0].data != DataType::kF32) {
@@ -35,20 +35,20 @@ inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size
   return s.inputs == tensors;
 }
 
-/// True if these attributes are given, and also those that every rule requires.
+/// Returns whether these attributes are given, as well as those that every rule needs.
 inline bool has(const Signature& s, std::initializer_list<const char*> attributes) {
   return std::ranges::all_of(attributes, [&s](const char* name) { return s.attributes.has(name); }) &&
          s.attributes.has("scale") && s.attributes.has("weight_decay");
 }
 
-/// True if the inputs are w, g, `states` tensors of their type and `scalars` scalars, and all attributes are given.
+/// Returns whether `takes` holds for w, g and `states` tensors of the same type, and `has` holds for `attributes`.
 inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
                  std::initializer_list<const char*> attributes) {
   const std::size_t tensors = 2 + states;
   return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) && has(s, attributes);
 }
 
-/// Returns the gradients' factor, which is `scale` times any `factor` after the `own` inputs, or nothing for kSkip.
+/// Returns `scale`, multiplied by the factor (input `own`) if there is one, or nothing if the factor is kSkip.
 inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
   if (t.inputs.size() <= own) {
     return scale;

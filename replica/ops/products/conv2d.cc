@@ -16,10 +16,10 @@
 ///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b is optional
 ///
 /// Output channels of group g read the input channels of group g. With G = C, the convolution is depthwise. Dilation d
-/// puts the kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of images [N,C,1,L] with R = 1.
-/// Weights are stored as in frameworks and change in every step. Each step therefore reorders them into oneDNN's
-/// blocked form, which costs more than the convolution if images are small and weights many. A 1x1 kernel with stride 1
-/// and no padding avoids this, because it is a product of matrices, pixels by channels.
+/// puts the kernel's taps d pixels apart. To convolve sequences [N,C,L], use images [N,C,1,L] with R = 1. Weights are
+/// stored as in frameworks and change in every step. Each step therefore reorders them into oneDNN's blocked form,
+/// which costs more than the convolution for small images and many weights. A 1x1 kernel with stride 1, one group and
+/// no padding avoids this as a product of matrices, pixels by channels (in the forward pass only if 16 divides O).
 namespace poprun::ops::conv2d {
 namespace {
 
@@ -29,7 +29,7 @@ struct Geometry {
   memory::dims stride;
   memory::dims pad_begin;
   memory::dims pad_end;
-  memory::dims dilation;  ///< As oneDNN counts it: pixels between two adjacent taps.
+  memory::dims dilation;  ///< In oneDNN's convention: the number of pixels between two taps.
   std::int64_t groups;
 
   explicit Geometry(const Attributes& attributes)
@@ -131,7 +131,7 @@ std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorTy
 }
 
 /// Returns whether identical filters give identical channels. With AVX2, oneDNN's product sums the columns beyond the
-/// last multiple of 16 in a different order, and a softmax of large numbers magnifies the difference.
+/// last multiple of 16 in a different order, and a softmax of large numbers exposes the difference.
 bool has_equal_columns(const PixelProduct& p) {
   return p.out % 16 == 0;
 }
@@ -155,7 +155,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   return std::make_unique<DnnlKernel>(dnnl::convolution_forward(plan), plan.scratchpad_desc(), arguments);
 }
 
-/// Counts the multiply-accumulates of any pass: one for each output pixel and each weight of its filter.
+/// Counts the multiply-accumulates of any pass: one per output element and weight of that element's filter.
 std::int64_t macs(const TensorType& y, const TensorType& w) {
   return y.elements() * (w.elements() / w.shape[0]);
 }
@@ -211,7 +211,7 @@ OperandAxes operand_axes(const Signature& /*s*/) {
 }
 
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
-/// Models also use this as a transposed convolution, so it has a gradient, too.
+/// Models also use this operator as a transposed convolution, so it has a gradient.
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
     const TensorType x{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast};
@@ -247,8 +247,8 @@ Work input_gradient_work(const Signature& s) {
   return product_work(s, macs(s.inputs[0], s.inputs[1]));
 }
 
-/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy, whose elements are
-/// spread `stride` apart, with the flipped kernel.
+/// Returns the product for the planner. dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x, which
+/// is a convolution of dy, whose elements are spread `stride` apart, with the flipped kernel.
 Product input_gradient_product(const Signature& s) {
   return input_gradient(product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]));
 }
@@ -318,8 +318,8 @@ Work weight_gradient_work(const Signature& s) {
   return product_work(s, macs(s.inputs[1], s.outputs[0]), s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
 }
 
-/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, whose elements are spread
-/// `stride` apart, summed over the images.
+/// Returns the product for the planner. dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y], which is a
+/// convolution of x with dy, whose elements are spread `stride` apart, summed over the images.
 Product weight_gradient_product(const Signature& s) {
   return weight_gradient(product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]));
 }
@@ -371,7 +371,7 @@ void input_gradient_gradient(Differentiator& d) {
   const TensorId dy = op.inputs[0];
   const TensorId w = op.inputs[1];
   const TensorId dx = d.output_gradient(0);
-  const Shape kernel = d.type(w).shape;  // A copy, because adding operations moves tensors.
+  const Shape kernel = d.type(w).shape;  // This is a copy, because adding operations moves tensors.
   Attributes attributes = d.operation().attributes;
   if (d.wants(0)) {
     d.set_input_gradient(0, d.add(kinds::kConv2d, {dx, w}, attributes, {0})[0]);

@@ -119,7 +119,7 @@ Product input_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kInputGradient, rows_of(s.inputs[0]), sizes.O, sizes.I);
 }
 
-/// In this product, the output features of w are the inputs.
+/// Returns the axes of a product whose inputs are the output features of w.
 OperandAxes input_gradient_axes(const Signature& s) {
   const bool by_inputs = input_major(s.attributes);
   return {.input = {kBatch, kInputs},
@@ -179,7 +179,7 @@ Work weight_gradient_work(const Signature& s) {
   return product_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
-/// This product sums over the rows of x; its own rows are the features of x.
+/// Returns the product for the planner. It sums over the rows of x, and its own rows are the features of x.
 Product weight_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(), rows_of(s.inputs[0]),
                        s.inputs[1].shape.back());

@@ -15,8 +15,8 @@
 ///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.  ->  c [...,M,N] = scale * a b
 ///
 /// With transpose_a=1, a is [...,K,M]; with transpose_b=1, b is [...,N,K]. scale defaults to 1. Leading dimensions
-/// broadcast as in NumPy. If b has no leading dimensions, those of a are flattened into rows, and there is a single
-/// product.
+/// broadcast as in NumPy. If b is a single matrix and a is not transposed, the leading dimensions of a are flattened
+/// into rows, and there is a single product.
 namespace poprun::ops::matmul {
 namespace {
 
@@ -69,7 +69,7 @@ DnnlMatrix matrices(const Shape& shape, bool transposed, Shape batch) {
   return transposed ? plain.transposed() : plain;
 }
 
-/// Returns the leading dimensions of an operand, with ones in front to make up `rank` dimensions.
+/// Returns the leading dimensions of an operand, padded at the front with ones to `rank` dimensions.
 Shape padded(const Shape& shape, std::size_t rank) {
   Shape batch = leading(shape);
   batch.insert(batch.begin(), rank - batch.size(), 1);
@@ -103,8 +103,8 @@ Work work(const Signature& s) {
                       s.outputs[0].elements() * matrix_of(s.inputs[0].shape, is_set(s.attributes, kTransposeA)).second);
 }
 
-/// If b has no leading dimensions, all rows form one product. Otherwise, each pair of matrices is a group, and an
-/// operand that is broadcast is counted in every group.
+/// Returns the product for the planner. If b is a single matrix and a is not transposed, all rows form one group.
+/// Otherwise, each pair of matrices is a group, and an operand that is broadcast counts in each group.
 Product product_of(const Signature& s) {
   const Shape& c = s.outputs[0].shape;
   const bool transpose_a = is_set(s.attributes, kTransposeA);
@@ -181,7 +181,7 @@ void gradient(Differentiator& d) {
     return;
   }
   if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has(kScale)) {
-    // There is one product over all rows, as in the forward pass.
+    // As in the forward pass, all rows form a single product.
     const Attributes attributes{{"bias", std::int64_t{0}}, {kInputMajor, std::int64_t{transpose_b ? 0 : 1}}};
     d.set_input_gradient(1, d.add(kinds::kLinearWeightGradient, {a, dc}, attributes, {1})[0]);
   } else if (transpose_b) {

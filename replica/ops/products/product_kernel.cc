@@ -17,7 +17,7 @@ POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict sum, std:
   }
 }
 
-/// Adds four consecutive rows, with the same result as four calls of add_row.
+/// Adds four consecutive rows, with the same result as four calls to add_row.
 POPRUN_SIMD void add_four_rows(const float* __restrict dy, float* __restrict sum, std::int64_t O) {
   for (std::int64_t o = 0; o < O; ++o) {
     sum[o] = (((sum[o] + dy[o]) + dy[O + o]) + dy[2 * O + o]) + dy[3 * O + o];

@@ -25,7 +25,7 @@ Result<std::vector<TensorType>> sum_shape(const Signature& s) {
   return std::vector{kSum};
 }
 
-/// True if `sums` > 0, the first `sums` inputs are sums of squares, and all attributes are given.
+/// Returns whether `sums` > 0, the first `sums` inputs are sums of squares, and all attributes are given.
 bool fits(const Signature& s, std::size_t sums) {
   return sums > 0 && s.attributes.has("scale") && s.attributes.has("max_norm") &&
          std::all_of(s.inputs.begin(), s.inputs.begin() + static_cast<std::ptrdiff_t>(sums),
@@ -88,7 +88,7 @@ std::unique_ptr<Kernel> loss_scale_numerics(const Signature& s) {
   });
 }
 
-/// Counts sums on every tile, then one over all tiles. This models an IPU that adds in float, without the exact sums.
+/// Counts one sum per tile, then one over all tiles. This models an IPU that adds in float, without the exact sums.
 Work sum_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 2 * s.inputs[0].elements();

@@ -13,9 +13,9 @@
 ///   arg_max(x), arg_min(x)  axis=. last=0|1  ->  i32, of x's layout, with size 1 along the axis: the position of the
 ///                           maximum or minimum along it; of equal elements, the first or, with last=1, the last
 ///
-/// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are `sum_to`. The gradient
-/// of a maximum or minimum goes to the first element that equals it, in memory order. The derivative of a product is
-/// the product of all other elements, including zeros.
+/// A NaN makes the result NaN, and arg_max and arg_min return its position. For sums over axes, see `sum_to`. The
+/// gradient of a maximum or minimum goes to the first element that equals it, in memory order. The derivative of a
+/// product is the product of all other elements, including zeros.
 namespace poprun::ops::reduce {
 namespace {
 
@@ -91,7 +91,7 @@ Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Sign
   return std::vector{s.inputs[0]};
 }
 
-/// Calls visit(element of x, element of y to which it is reduced) in x's order.
+/// Calls visit(element of x, the element of y that it contributes to) in x's order.
 template <typename Visit>
 void for_each_element(const BroadcastLoops& loops, Visit visit) {
   loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
@@ -116,7 +116,7 @@ std::unique_ptr<Kernel> extreme_gradient_numerics(const Signature& s) {
       });
 }
 
-/// The factors of one element of y.
+/// Summarises the factors of one element of y.
 struct Factors {
   double product = 1;  ///< Product of the factors that are not zero.
   std::int64_t zeros = 0;
@@ -175,7 +175,7 @@ Result<std::vector<TensorType>> arg_shape(std::string_view kind, const Signature
   return std::vector{y};
 }
 
-/// Returns the position of the largest of A elements `step` apart, each multiplied by `sign`.
+/// Returns the position of the largest of A elements that are `step` apart, after multiplying each by `sign`.
 std::int32_t find_largest(const float* x, std::int64_t A, std::int64_t step, float sign, bool last) {
   std::int64_t best = 0;
   for (std::int64_t a = 1; a < A; ++a) {

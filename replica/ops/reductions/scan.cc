@@ -8,7 +8,7 @@
 ///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a] in double, rounded once
 ///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
 ///
-/// With exclusive=1, y[a] excludes x[a]. With reverse=1, sums run from the end. On diagonal k, column = row + k. The
+/// With exclusive=1, y[a] excludes x[a]. With reverse=1, sums start at the end. On diagonal k, column = row + k. The
 /// diagonal belongs to both triangles.
 namespace poprun::ops::scan {
 namespace {
@@ -47,7 +47,7 @@ Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
 }
 
-/// Every sum from y[a] on includes x[a], so the gradient is the running sum of dy in the other direction.
+/// Sets the gradient to the running sum of dy in the opposite direction, because x[a] contributes to all later sums.
 void cum_sum_gradient(Differentiator& d) {
   Attributes attributes = d.operation().attributes;
   attributes.set("reverse", 1 - attributes.integer("reverse"));

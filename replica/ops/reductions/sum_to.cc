@@ -10,9 +10,9 @@
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
 /// The gradient of broadcasting: sums x over the dimensions along which `shape` is broadcast. (The gradient of sum_to
-/// itself is `expand`.) Elements are summed in double, in memory order. A row is first summed in 16 interleaved parts,
-/// on every CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean in half precision is finite
-/// even if its sum is not.
+/// itself is `expand`.) Elements are summed in double, in memory order, but a row that becomes one element is first
+/// summed in 16 interleaved parts, on any CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean
+/// in half precision is finite even if its sum is not.
 namespace poprun::ops::sum_to {
 namespace {
 

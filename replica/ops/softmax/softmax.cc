@@ -17,7 +17,7 @@
 ///   log_softmax(x [...,K])  ->  y = x - log(sum(exp(x)))    dx = dy - exp(y) sum(dy)
 ///
 /// Both are computed relative to the largest x of the row. The logarithm of the sum is computed here, in double,
-/// because oneDNN's has an error of 1e-6 if a probability is near 1.
+/// because oneDNN's result has an error of 1e-6 if a probability is near 1.
 ///
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each f32[]
 ///
@@ -28,13 +28,13 @@
 namespace poprun::ops::softmax {
 namespace {
 
-/// Number of interleaved parts in which a sum is computed, so that it is the same on every CPU.
+/// Number of interleaved partial sums. It is fixed, so that a sum is the same on every CPU.
 constexpr std::int64_t kLanes = 16;
 
 /// Returns exp(x) for x <= 0, but at least exp(-87), with an error of at most 2 units in the last place. NaN stays NaN.
 /// Uses Cody and Waite's reduction with the polynomial of Moshier's Cephes (expf.c), in a form that vectorises.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
-  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer.
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23. Adding it rounds to an integer.
   x = x < -87.0F ? -87.0F : x;
   const float shifted = x * 1.44269504F + kMagic;
   const float n = shifted - kMagic;
@@ -108,7 +108,7 @@ struct LogSoftmax {
   static constexpr const char* kKind = "log_softmax";
 };
 
-/// An exponential counts as eight operations.
+/// Operations per element. An exponential counts as eight.
 constexpr std::int64_t kFlops = 12;
 
 bool is_rows(const TensorType& type) {
@@ -158,7 +158,7 @@ std::unique_ptr<Kernel> log_numerics(const Signature& s) {
 
 Work work(const Signature& s) {
   Work work = elementwise_work(s, kFlops);
-  work.compute_sets = 3;  // Row maxima, sums, results.
+  work.compute_sets = 3;  // They compute row maxima, sums and results.
   return work;
 }
 
@@ -183,7 +183,7 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
 
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 4);
-  work.compute_sets = 2;  // Sums, results.
+  work.compute_sets = 2;  // They compute sums and results.
   return work;
 }
 
@@ -248,7 +248,7 @@ std::unique_ptr<Kernel> loss_numerics(const Signature& s) {
 Work loss_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = s.inputs[0].elements() * 10;
-  work.compute_sets = 3;  // Row maxima, sums, total.
+  work.compute_sets = 3;  // They compute row maxima, sums and the total.
   return work;
 }
 
