@@ -52,8 +52,8 @@ std::optional<Error> final_error(const grpc::Status& status, const std::string& 
 Error unreachable(const std::string& address, milliseconds timeout, const std::string& source,
                   const std::string& progress) {
   return {ErrorCode::kUnreachable,
-          fmt::format("data server {} did not answer for {:g} s{}; check that poprun-emu-hostio runs "
-                      "there and serves '{}', or raise --hostio-timeout",
+          fmt::format("data server {} did not answer for {:g} s{}; check that poprun-emu-hostio is "
+                      "running there and serving '{}', or raise --hostio-timeout",
                       address, seconds(timeout), progress, source),
           {.address = address}};
 }

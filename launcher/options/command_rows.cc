@@ -137,7 +137,7 @@ Rows data_server() {
               "Your own certificate (PEM) for launcher, replicas and data server, used even on a single host; needs "
               "--tls-key and --tls-ca (default: a certificate derived from the job's token, used only between hosts)",
               Text{}, into(&TlsFiles::certificate)),
-          row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) of --tls-cert", Text{},
+          row("data-server", "tls-key", "FILE", "", "Private key (PEM, without a password) for --tls-cert", Text{},
               into(&TlsFiles::key)),
           row("data-server", "tls-ca", "FILE", "",
               "Certificates (PEM) of the authorities that sign the other side's certificate", Text{},

@@ -66,7 +66,7 @@ bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas,
 }
 
 /// Amends a verdict that is not certain. If packets are lost and the accused are alive, blames the network instead. If
-/// the accused are dead, they may cause the losses, since packets to a dead host are lost, too.
+/// the accused are dead, their death may be why packets are lost, so the losses are only mentioned.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {

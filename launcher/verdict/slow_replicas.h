@@ -48,7 +48,7 @@ struct Straggler {
 /// in three consecutive stretches, each of many steps and several seconds.
 class Stragglers {
  public:
-  /// Ratio to the usual time at which the slowest replica starts to count as a straggler.
+  /// The slowest replica counts as a straggler if it takes at least this many times the usual time.
   static constexpr double kFactor = 1.5;
   static constexpr std::uint64_t kStretchSteps = 10;
   static constexpr double kStretchSeconds = 3;  ///< Seconds in operators.

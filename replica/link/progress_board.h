@@ -71,7 +71,7 @@ class DrainGate {
  public:
   explicit DrainGate(std::uint32_t replicas) : parts_(replicas), ends_(replicas) {}
 
-  /// Announces that one exchange follows the last of the replica's next `parts` parts.
+  /// Announces that the replica will run `parts` more parts, followed by one exchange.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
   /// Returns whether the replica with index `local` in the instance may begin its next part. The call costs an

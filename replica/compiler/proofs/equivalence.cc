@@ -85,8 +85,8 @@ class Comparison {
     return holders;
   }
 
-  /// Checks that each value that a function found in the rewritten job was held by a tensor of the plain job, and by
-  /// the same tensor as when the function ran before.
+  /// When a function of the rewritten job begins, it finds values that earlier functions left. Checks that a tensor of
+  /// the plain job holds each such value, and that it is the same tensor as in earlier runs of the function.
   std::optional<Difference> carried(std::uint32_t f, const std::string& where, const Holders& holders) {
     for (const auto& [slot, value] : rewritten_run_.carried()) {
       std::set<std::uint32_t> same;

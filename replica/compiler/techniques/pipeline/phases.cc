@@ -28,7 +28,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
   }
 }
 
-/// Indices of the regions of `train`, up to but excluding the update, that name a tensor; region 0 is begin.
+/// Where a tensor is used, as indices of `train`'s regions. Region 0 is begin; the update does not count.
 struct Named {
   std::optional<std::size_t> first;  ///< The first region after begin.
   std::size_t last = 0;

@@ -348,7 +348,7 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
   EXPECT_EQ(batch.error().facts.address, address());
   EXPECT_THAT(batch.error().message,
               AllOf(HasSubstr("data server " + address() + " did not answer for 0.6 s"), HasSubstr("(last batch: "),
-                    HasSubstr("check that poprun-emu-hostio runs there")));
+                    HasSubstr("check that poprun-emu-hostio is running there")));
   EXPECT_LT(Clock::now() - start, 5s);
   EXPECT_GE(Clock::now() - start, 500ms);
 }
