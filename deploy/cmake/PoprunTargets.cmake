@@ -215,7 +215,8 @@ target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 # deploy/test shares 2 * cores + 1 places among the tests that run at the same time (property PROCESSORS): a unit test
 # takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many. The
 # last place is for one of the tests that only compute (BACKGROUND), which uses processor time that the others leave.
-# ctest starts tests with the highest COST first: BACKGROUND tests, and tests that mostly wait (500).
+# ctest starts tests with the highest COST first: BACKGROUND tests (1000), tests that mostly wait (500) and long ones
+# (100).
 cmake_host_system_information(RESULT POPRUN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR POPRUN_PLACES_ALONE "2 * ${POPRUN_CORES}")
 
