@@ -35,8 +35,8 @@ struct StepIndex {
   std::int64_t output = 0;
 };
 
-/// The range of the viewed product that a part covers in a step, without padding of channels. The part multiplies its
-/// inputs by the weights that they meet. Every input and weight that meet do so in exactly one part and step.
+/// The ranges of the viewed product that a part covers in a step, without padding of channels. The part multiplies its
+/// inputs by the weights that they meet. Every such pair of an input and a weight belongs to exactly one part and step.
 struct PartRanges {
   Range groups;
   Range inputs;       ///< Input channels within a group.
@@ -60,15 +60,15 @@ struct Plan {
   [[nodiscard]] Bytes temporary_bytes() const { return cost.bytes.total(); }
 
   /// Returns the number of kinds of work that serial steps add, as in plan_cost.h: rearranging and slicing weights; for
-  /// steps of inputs, slicing these and adding to sums; for steps of outputs, writing into the full tensor.
+  /// steps of inputs, also slicing inputs and adding to sums; for steps of outputs, also writing the results.
   [[nodiscard]] std::int64_t parts_of_loop() const {
     return splits.serial() == 1 ? 0 : 2 + (splits.serial_inputs > 1 ? 2 : 0) + (splits.serial_outputs > 1 ? 1 : 0);
   }
 
-  /// Returns the share of the whole device's peak rate, in thousandths, counting useful multiplications only.
+  /// Returns the share of the device's peak rate that useful multiplications reach, in thousandths.
   [[nodiscard]] std::int64_t peak_permille(const Target& target) const;
 
-  /// Returns the tile of a part, 0 .. splits.tiles() - 1: a mixed-radix number, with groups outermost and output
+  /// Returns the tile of a part, from 0 to splits.tiles() - 1: a mixed-radix number, with groups outermost and output
   /// channels innermost (poplibs, lib/poplin/ConvPlan.cpp). Each tile has one part.
   [[nodiscard]] std::int64_t tile_of(const PartIndex& part) const;
 

@@ -8,7 +8,7 @@ namespace {
 
 PlanCycles cycles_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Load& load) {
   const std::int64_t steps = load.serial_inputs * load.serial_outputs;
-  // Steps of outputs read the same inputs, which are received before the first step.
+  // All steps of outputs read the same inputs, so these are received only once, before the first step.
   const std::int64_t input_steps = load.serial_inputs;
   const Reduction reduction = reduction_cycles(target, load.sums, load.reduction_depth);
   PlanCycles c;
@@ -73,7 +73,7 @@ int stages_for(std::int64_t depth) {
   return depth < 16 ? 1 : depth < 125 ? 2 : 3;
 }
 
-/// Returns the cycles of one stage: each worker adds `depth` rows of its share of the outputs, 16 bytes at a time.
+/// Returns the cycles of one stage. Each worker adds `depth` rows of its share of the outputs, 16 bytes at a time.
 std::int64_t stage_cycles(const Target& target, std::int64_t outputs, std::int64_t depth) {
   const std::int64_t loops = ceil_div(outputs, 16 / target.partial.count());
   return target.workers * (32 + ceil_div(loops, target.workers) * (3 * depth + 7));
@@ -147,7 +147,7 @@ Cycles exchange_cycles(const Target& target, Bytes bytes, bool shared) {
   return Cycles{ceil_div(bytes.count(), rate)};
 }
 
-/// The supervisor takes 25 cycles, and a worker 63 + 2 n / vector width for its n elements.
+/// Counts 25 cycles for the supervisor, and 63 + 2 n / vector width for a worker with n elements.
 Cycles slice_cycles(const Target& target, std::int64_t elements) {
   const std::int64_t share = ceil_div(elements, target.workers);
   return Cycles{25 + target.workers * (63 + ceil_div(2 * share, target.vector_width))};
@@ -161,7 +161,7 @@ Cycles accumulate_cycles(const Target& target, std::int64_t sums) {
 
 Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t depth) {
   Reduction total;
-  // This is charged even without a reduction, because the result is sent to the tiles of the output.
+  // The exchange is charged even without a reduction, because the result is sent to the tiles that hold the output.
   total.exchange = exchange_cycles(target, target.partial * sums, false);
   if (depth == 1) {
     if (target.partial != target.element) {

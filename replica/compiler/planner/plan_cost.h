@@ -28,11 +28,11 @@ struct Load {
   std::int64_t weight_received = 0;
   bool shares_bus = false;  ///< Both tiles of an exchange bus read the same inputs.
 
-  std::int64_t reduction_depth = 1;  ///< Tiles that hold partial sums of the same outputs.
+  std::int64_t reduction_depth = 1;  ///< Number of tiles that hold partial sums of the same outputs.
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;
 
-  /// A tile's share of the bytes rearranged initially: operands that the view copies and, with serial steps, weights.
+  /// A tile's share of the bytes rearranged before the first step: copied operands and, with serial steps, weights.
   Bytes copied_input;
   Bytes copied_weights;
   Bytes sliced_weights;
@@ -46,8 +46,8 @@ struct Blocks {
 };
 Blocks blocks_of(const Product& viewed, const Vertex& vertex);
 
-/// Returns how many inputs of one dimension `outputs` neighbouring outputs read through `kernel` neighbouring kernel
-/// elements: ((outputs - 1) * stride + 1 + (kernel - 1) * kernel_dilation) / input_dilation, at most all of them.
+/// Returns how many inputs, in one dimension, are read by `outputs` adjacent outputs through `kernel` adjacent kernel
+/// elements: ((outputs - 1) * stride + 1 + (kernel - 1) * kernel_dilation) / input_dilation, but at most all inputs.
 std::int64_t input_range(const FieldDimension& dimension, std::int64_t outputs, std::int64_t kernel);
 
 /// Computes a plan's load. Requires: no split exceeds its dimension, and serial splits divide the channel blocks.
@@ -60,7 +60,7 @@ struct PlanCycles {
   Cycles exchange_partials;  ///< Sending partial sums to the tiles that add them or hold the output.
   Cycles copy;               ///< Rearranging operands before the first step.
   Cycles compute;            ///< Executing the vertex.
-  Cycles reduce;             ///< Adding partial sums of different tiles; casting the result.
+  Cycles reduce;             ///< Adding partial sums of different tiles, or casting the result.
   Cycles slice;              ///< Reading a step's operands from the full tensors, and writing its results.
   Cycles accumulate;         ///< Adding a step's sums to those of earlier steps.
 
@@ -79,7 +79,7 @@ struct PlanBytes {
   Bytes reduce;          ///< Partial sums received from other tiles.
   Bytes copy;            ///< Operands that the view copies, before and after copying.
   Bytes sliced_weights;  ///< Full weights that steps slice, before and after they are rearranged.
-  Bytes sum;             ///< Sums of the steps of inputs so far.
+  Bytes sum;             ///< Sums accumulated over the steps of inputs so far.
 
   [[nodiscard]] Bytes total() const;
 
@@ -108,7 +108,7 @@ Reduction reduction_cycles(const Target& target, std::int64_t sums, std::int64_t
 
 Cycles copy_cycles(const Target& target, Bytes bytes);
 
-/// Returns the cycles to slice `elements` out of a tile's share of a tensor, or to update them in it.
+/// Returns the cycles to slice `elements` out of a tile's share of a tensor, or to write them into it.
 Cycles slice_cycles(const Target& target, std::int64_t elements);
 Cycles accumulate_cycles(const Target& target, std::int64_t sums);
 

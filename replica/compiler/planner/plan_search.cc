@@ -59,7 +59,7 @@ std::vector<Way> promising_first(std::vector<Way> ways, const Target& target) {
 }
 
 /// Searches the splits of one view and vertex. It splits channels first, because they determine the weights. At each
-/// level, it compares a lower bound on everything below with the frontier.
+/// level, it skips all deeper splits if the frontier beats a lower bound on their costs.
 class SplitSearch {
  public:
   SplitSearch(const Way& way, const Target& target, Frontier& frontier)
@@ -159,8 +159,8 @@ class SplitSearch {
     }
   }
 
-  /// Returns a lower bound on the loads of plans that split `whole`, the load of `s`, into at most `left` parts, as if
-  /// they did so evenly.
+  /// Returns a lower bound on the loads of plans that split `whole`, the load of `s`, into at most `left` more parts.
+  /// The bound assumes that they split it evenly.
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;
@@ -168,7 +168,7 @@ class SplitSearch {
     const std::int64_t even = s.batch > 1 ? positions : ceil_div(whole.part.positions(), left);
     part.batch = 1;
     part.rows = 1;
-    // One row, which is shortened for a dilated input as in vertex.cc.
+    // The part becomes one row, which is shortened for a dilated input as in vertex.cc.
     part.columns = ceil_div(even, product_.field[0].input_dilation);
     least.sums = even * part.outputs * part.groups;
     least.input_elements = ceil_div(whole.part.batch * inputs_read_, left * s.kernel) * part.inputs * part.groups;
@@ -179,7 +179,7 @@ class SplitSearch {
   }
 
   /// Returns whether the frontier beats the lower bound on all plans that split positions and output channels of `s`.
-  /// The bound assumes one block of output channels, with an even share of all pairs of position and block.
+  /// The bound gives each part one block of output channels, and an even share of all pairs of position and block.
   [[nodiscard]] bool is_beaten_for_all_outputs(const Splits& s) const {
     if (vertex_.kind == VertexKind::kHmac) {
       return false;  // HMAC is faster with more channels at a time, so one block gives no bound.
@@ -232,7 +232,7 @@ bool comes_first(const Candidate& a, const Candidate& b) {
 }
 
 bool Frontier::beats(Cycles cycles, Bytes bytes) const {
-  // Among the points with at most these cycles, the last has the fewest bytes.
+  // Among the points with at most this many cycles, the last has the fewest bytes.
   const auto after = std::ranges::upper_bound(points_, cycles, {}, &Candidate::cycles);
   if (after == points_.begin()) {
     return false;

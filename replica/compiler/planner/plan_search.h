@@ -17,17 +17,17 @@ struct Candidate {
   Bytes bytes;  ///< Temporary bytes.
   std::int64_t tiles = 1;
   Splits splits;
-  std::size_t way = 0;  ///< Number of its view and vertex, in the order of find_plans().
+  std::size_t way = 0;  ///< Index of its pair of view and vertex, in the order in which find_plans() lists the pairs.
 };
 
-/// Orders equal costs: fewer tiles, then smaller splits, then the earlier view, then the earlier vertex. A total order.
+/// Orders candidates of the same cost totally: by fewer tiles, smaller splits, earlier view and earlier vertex.
 bool comes_first(const Candidate& a, const Candidate& b);
 
-/// The Pareto frontier: of the candidates offered, in any order, those that no other beats in both cycles and bytes.
+/// The Pareto frontier: the offered candidates that no other one beats. The order of the offers does not matter.
 class Frontier {
  public:
-  /// Returns whether some point has at most these cycles and bytes, and less of at least one of the two. Then no
-  /// candidate that costs at least this much belongs on the frontier.
+  /// Returns whether some point has at most this many cycles and bytes, and fewer of at least one. If so, no candidate
+  /// that costs at least this much belongs on the frontier.
   [[nodiscard]] bool beats(Cycles cycles, Bytes bytes) const;
 
   void offer(const Candidate& candidate);
@@ -39,12 +39,12 @@ class Frontier {
   std::vector<Candidate> points_;
 };
 
-/// Returns all plans of `product` that no other plan beats in both cycles and temporary bytes, by increasing cycles and
-/// decreasing bytes: the first is the fastest, the last needs the least memory. Never empty. Among plans with the same
-/// cost, keeps the one that comes first by comes_first().
+/// Returns the Pareto-optimal plans of `product`, by increasing cycles and decreasing temporary bytes. The first is the
+/// fastest, and the last needs the least memory. The result is never empty. If several plans have the same cost, only
+/// the first by comes_first() is returned.
 ///
-/// Considers every view and vertex, all splits of its blocks into equal, non-empty parts with at most one parallel part
-/// per tile, and serial steps of input or output channels that divide their blocks evenly. Deterministic: uses integers
+/// Considers every view and vertex, all splits into the parts that part_counts() allows, with at most one parallel part
+/// per tile, and serial steps that divide the blocks of input or output channels evenly. Deterministic: uses integers
 /// only. Cost: milliseconds, by branch and bound over the splits.
 std::vector<Plan> find_plans(const Product& product, const Target& target);
 

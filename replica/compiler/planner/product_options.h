@@ -37,7 +37,7 @@ template <typename T>
 struct ProductSetting {
   std::string text = {};                     ///< Original text, for messages: "stage2.matmuls=0.2".
   std::optional<ProductKind> products = {};  ///< Kind of product; nothing for both kinds.
-  /// At most one of these is given.
+  /// At most one of `ipu`, `stage` and `operators` is given.
   std::optional<std::uint32_t> ipu = {};
   std::optional<std::uint32_t> stage = {};
   std::string operators = {};  ///< ECMAScript pattern to search for in output names; empty if there is none.
@@ -80,11 +80,11 @@ class ProductSettings {
 
   [[nodiscard]] ProductOptions of(const PlacedProduct& product) const;
 
-  /// Returns a note for each setting that applies to none of the job's products, one line each. Errors: kUsage if a
-  /// pattern matches no name; the message suggests the nearest name.
+  /// Returns a one-line note for each setting that applies to none of the job's products. Errors: kUsage if a pattern
+  /// matches no name; the message suggests the nearest name.
   [[nodiscard]] Result<std::vector<Note>> notes_of_no_effect(std::span<const PlacedProduct> products) const;
 
-  /// Returns one line for each IPU whose products have different proportions of memory, because identical products with
+  /// Returns a note for each IPU whose products have different proportions of memory, because identical products with
   /// different proportions cannot share code (Graphcore's note on the available memory proportion, section 3).
   [[nodiscard]] std::vector<Note> notes_of_unequal(std::span<const PlacedProduct> products) const;
 
@@ -111,7 +111,7 @@ class ProductSettings {
   std::vector<Rule<Precision>> partials_;
 };
 
-/// Attributes for an operation's options, which its gradients and clones inherit. A default value has no attribute.
+/// Attributes that hold an operation's options. Its gradients and clones inherit them. Default values are not stored.
 inline constexpr const char* kAvailableMemoryAttribute = "available_memory";
 inline constexpr const char* kPartialsAttribute = "partials";
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kMaxFilterHeight = 4;
 
-/// Returns how many kernel rows a block of weights takes at a time. It takes several if it has few input channels.
+/// Returns how many kernel rows a block of weights covers: several if the block has few input channels.
 std::int64_t filter_height(const Vertex& v, const Target& target) {
   return target.block_inputs / v.inputs;
 }
@@ -31,7 +31,7 @@ std::int64_t load_cycles(const Vertex& v, const Target& target) {
   return ceil_div(target.block_inputs * v.outputs * target.element.count(), target.load_bytes_per_cycle);
 }
 
-/// Returns the cycles of the 1x1 vertex: per worker 38 + (n - 3) * 4 in half precision and 46 + (n - 3) * 8 in float.
+/// Returns the 1x1 vertex's cycles: a worker takes 38 + (n - 3) * 4 for n positions in half, 46 + (n - 3) * 8 in float.
 std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t n = std::max<std::int64_t>(ceil_div(part.positions(), target.workers), 3);
@@ -40,7 +40,7 @@ std::int64_t pointwise(const Vertex& v, const Target& target, const TilePart& pa
   return 50 + blocks * (load_cycles(v, target) + target.workers * (overhead + n * each) + 25);
 }
 
-/// Returns the cycles of the nx1 vertex, which takes kernel rows in blocks of the filter height, column after column.
+/// Returns the cycles of the nx1 vertex, which processes kernel rows in blocks of the filter height, column by column.
 std::int64_t spatial(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   const std::int64_t blocks = part.groups * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t height = filter_height(v, target);
@@ -57,7 +57,7 @@ std::int64_t spatial(const Vertex& v, const Product& product, const Target& targ
          blocks * (14 + kernel_outer * (14 + part.kernel_columns * element));
 }
 
-/// Returns whether the 1x1 vertex can compute the part, which needs a single kernel element.
+/// Returns whether the 1x1 vertex can compute the part: one kernel element, full input blocks, no input dilation.
 bool has_pointwise_part(const Vertex& v, const Product& product, const Target& target, const TilePart& part) {
   return part.kernel_rows == 1 && part.kernel_columns == 1 && v.inputs == target.block_inputs &&
          product.field[0].input_dilation == 1 && product.field[1].input_dilation == 1;
@@ -142,9 +142,9 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
   return Cycles{24 + ceil_div(sums * target.partial.count(), target.load_bytes_per_cycle)};
 }
 
-/// Lists the AMP vertices: all columns for float32, all or eight for float16. Without groups, a block with fewer input
-/// channels may be filled with several kernel rows, if it still holds all channels of the product. Grouped convolutions
-/// pad their channels to a whole block; otherwise they would be faster than in Graphcore's table 2.1 [I].
+/// Lists the AMP vertices. A block has one output channel per column in float32, 16 or 8 in float16. Without groups, it
+/// can hold several kernel rows of fewer input channels, if these are still all of the product's. Grouped convolutions
+/// pad their channels to a full block; otherwise they would be faster than in Graphcore's table 2.1 [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {
@@ -171,8 +171,8 @@ Cycles amp_cycles(const Vertex& vertex, const Product& product, const Target& ta
                                                                   : spatial(vertex, product, target, part)};
 }
 
-/// Lists the HMAC vertices: with a run of up to 8 channels, and with runs that divide the channels evenly. With groups,
-/// there is only one, whose run is all channels [I].
+/// Lists the HMAC vertices: one with a run of up to 8 channels, and those whose runs of 32 to 256 channels divide the
+/// channels evenly. With groups, there is only one vertex, whose run consists of all channels [I].
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& /*target*/) {
   const auto run = [](std::int64_t inputs) {
     return Vertex{.kind = VertexKind::kHmac, .groups = 1, .inputs = inputs, .outputs = 1};
@@ -222,7 +222,7 @@ std::vector<Vertex> slic_vertices(const Product& product, Arithmetic arithmetic)
   return found;
 }
 
-/// Returns SLIC's cycles: overheads of the nx1 AMP vertex [I], and 8 * min(vector width, channels) products per cycle.
+/// Returns SLIC's cycles: the nx1 AMP vertex's overheads [I], and 8 * min(vector width, channels) products per cycle.
 Cycles slic_cycles(const Vertex& v, const Target& target, const TilePart& part) {
   const std::int64_t blocks = (part.groups / v.groups) * (part.inputs / v.inputs) * (part.outputs / v.outputs);
   const std::int64_t macs = v.groups * v.inputs * v.outputs * kWindow;

@@ -12,7 +12,7 @@
 /// Vertices: the code with which a tile computes its part of a product.
 namespace poprun::planner {
 
-/// A chip as the planner sees it: the rates of one tile, for one arithmetic.
+/// A chip as the planner sees it: its tiles, and the rates of each of them for one kind of arithmetic.
 struct Target {
   std::int64_t tiles = 0;
   Bytes bytes_per_tile;
@@ -23,8 +23,8 @@ struct Target {
 
   /// Multiply-accumulates of the matrix unit per cycle.
   std::int64_t macs_per_cycle = 0;
-  /// Columns of the matrix unit: output channels that it sums at the same time. Each column adds 4 products of float16
-  /// or 1 of float32 per cycle [I]: Mk2 has 16, or 8 if float16 is summed in float32.
+  /// Columns of the matrix unit: output channels that it computes at the same time. Each column adds 4 products of
+  /// float16 or 1 of float32 per cycle [I]. Mk2 has 16 columns, or 8 if float16 is summed in float32.
   std::int64_t columns = 0;
   /// Input channels of a full block of weights: 16 of float16, 8 of float32. [D] poplibs.
   std::int64_t block_inputs = 0;
@@ -47,7 +47,7 @@ enum class VertexKind : std::uint8_t {
   kHmac,  ///< Dot products along the input channels, in the vector unit.
 };
 
-/// A kind of vertex with its block sizes, of which every tile's channels are multiples.
+/// A kind of vertex with its block sizes. Every tile's groups and channels are multiples of these sizes.
 struct Vertex {
   VertexKind kind = VertexKind::kAmp;
   std::int64_t groups = 1;
@@ -89,15 +89,15 @@ Cycles slic_cycles(const Vertex& vertex, const Target& target, const TilePart& p
 std::vector<Vertex> hmac_vertices(const Product& product, const Target& target);
 Cycles hmac_cycles(const Vertex& vertex, const Product& product, const Target& target, const TilePart& part);
 
-/// The run of positions that the busiest worker computes, and the rows that the run touches, if rows of `columns`
-/// positions are divided into equal runs.
+/// The busiest worker's run of positions, and the number of rows that it touches. Rows of `columns` positions each are
+/// divided into one run per worker, as equal as possible.
 struct WorkerRun {
   std::int64_t rows = 0;
   std::int64_t positions = 0;
 };
 WorkerRun worker_run(std::int64_t rows, std::int64_t columns, std::int64_t workers);
 
-/// Returns the cycles to set a tile's partial sums to zero, once per step: 24 + their bytes at the load rate.
+/// Returns the cycles to set a tile's partial sums to zero, once per step: 24 + their bytes / load rate.
 Cycles zeroing_cycles(const Target& target, const TilePart& part);
 
 }  // namespace poprun::planner

@@ -65,7 +65,7 @@ std::string to_text(const View& view);
 struct ViewedProduct {
   View view;
   Product product;  ///< The product that the tiles compute, with the operands of the view.
-  /// Elements of the view's operands that are made by copying; 0 if the tiles read the operand as it is.
+  /// Number of elements that the view copies for an operand; 0 if the tiles read the operand as it is.
   std::int64_t copied_input = 0;
   std::int64_t copied_weights = 0;
 };

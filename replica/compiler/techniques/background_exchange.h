@@ -6,9 +6,9 @@
 /// Exchange of gradients during the backward pass.
 namespace poprun {
 
-/// Reduces the gradients that `backward` makes during the backward pass, in buckets, instead of in `update`. Gradients
-/// that become ready one after another form a bucket when they reach `bucket` bytes. They are reduced together, after
-/// the last operation that uses one of them. The update first waits for all reductions:
+/// Reduces the gradients of `backward` in buckets during the backward pass, instead of all together in `update`.
+/// Gradients join a bucket in the order in which they become ready, until it holds `bucket` bytes. A bucket is reduced
+/// after the last operation that uses one of its gradients. The update first waits for all reductions:
 ///
 ///   all_reduce(a, b, m)    becomes    .. b ready .. all_reduce(b) background=1
 ///                                     .. a ready .. all_reduce(a) background=1

@@ -92,7 +92,7 @@ class Layouts {
                           std::clamp<std::int64_t>(tiles, 1, device_.tiles));
   }
 
-  /// Gives tensors of an operation the mapping of the tensors that correspond to them. Returns whether it mapped any.
+  /// Maps the unmapped tensors of an operation like the mapped ones that match them. Returns whether it mapped any.
   bool follow(const Operation& operation) {
     if (Stash::is(operation) || Restore::is(operation)) {
       return follow_stash(operation);
@@ -115,7 +115,7 @@ class Layouts {
     return moved;
   }
 
-  /// Maps a stash as a sequence of its entries, or an entry as its stash does.
+  /// Maps a stash as a sequence of entries that are mapped like `entry`, or `entry` like an entry of the stash.
   bool follow_stash(const Operation& operation) {
     const bool stores = Stash::is(operation);
     const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];

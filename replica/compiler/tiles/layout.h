@@ -25,10 +25,10 @@
 ///   the rest      linearly from tile 0
 namespace poprun {
 
-/// The fewest bytes per tile of poputil's linear mapping (Poplar and PopLibs API Reference).
+/// Minimum number of bytes per tile in poputil's linear mapping (Poplar and PopLibs API Reference).
 inline constexpr Bytes kLinearBytesMin{128};
 
-/// Returns the mapping of every tensor, by its number. Deterministic.
+/// Returns the mapping of every tensor, by tensor number. Deterministic.
 std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
                              const Device& device);
 

@@ -39,7 +39,7 @@ std::vector<std::int64_t> Received::row() const {
 std::size_t Moves::Hash::operator()(const Mapping& mapping) const {
   std::size_t hash = 0;
   const auto add = [&hash](std::int64_t value) {
-    // The multiplier of Knuth's MMIX generator.
+    // This is the multiplier of Knuth's MMIX generator.
     hash = (hash ^ static_cast<std::size_t>(value)) * 6364136223846793005ULL + (hash >> 32U);
   };
   for (const GridAxis& axis : mapping.axes) {

@@ -25,7 +25,7 @@ struct TileCounts {
 
 /// Bytes of a tensor that tiles receive because its mapping differs from the one that the operation uses.
 struct Received {
-  /// The input that is held while the operation runs; nothing for a result, which its own tiles receive.
+  /// Index of the input that is held while the operation runs; nothing for a result, which its own tiles receive.
   std::optional<std::size_t> operand = {};
   const TileCounts* counts = nullptr;  ///< Lives as long as the Moves.
   std::int64_t width = 1;              ///< Bytes per element.
@@ -38,7 +38,7 @@ struct Received {
 /// Determines on which tiles operations work, and what these tiles exchange for them. Both the memory
 /// (addresses/demand.h) and the time (operation_time.h) of operations are computed from this.
 ///
-///   operators         work on the tiles of their largest tensor; if several tie, the first result.
+///   operators         work on the tiles of their largest tensor (if several tie, results come first).
 ///                     Operands with a different mapping are moved there if they have as many elements
 ///                     as that tensor, otherwise spread evenly in grains of 8 bytes; results with a
 ///                     different mapping are moved to their own tiles
@@ -47,8 +47,8 @@ struct Received {
 ///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
 ///                     unless the plan rearranges them anyway
 ///
-/// Full tensors are counted, including what a tile already has. Streams, and copies between IPUs, have buffers and cost
-/// models of their own. Not thread-safe. Cost: each distinct mapping is counted once.
+/// Each tensor is counted in full, including the elements that a tile already holds. Streams, and copies between IPUs,
+/// have buffers and cost models of their own. Not thread-safe. Cost: each distinct mapping is counted once.
 class Moves {
  public:
   Moves(const Graph& graph, const std::vector<Mapping>& mappings, const Device& device)

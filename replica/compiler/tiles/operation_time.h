@@ -20,10 +20,10 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///   operators   their work, as if every tile did as much as the fullest tile, which has the most
 ///               elements of Moves::home; and the exchange of tensors with a different mapping, or
 ///               the exchange that the operator itself reports, whichever takes longer
-///   machine     by their cost model; stashes, restores and copies within an IPU as operators that
+///   machine     by their cost model; stashes, restores and copies within an IPU like operators that
 ///               read and write their elements; transfers through I/O tiles by through_io_tiles
 ///
-/// An exchange takes as long as the tile that receives the most needs to receive its tensors one after the other. It is
+/// Tensors are exchanged one after the other; the tile that receives the most of a tensor determines its time. This is
 /// the exchange phase of the first compute set, so it needs no further synchronisation.
 ///
 /// `planned` is the operation's plan, or null. `moves` is null if mappings are not known yet; in that case, all tensors

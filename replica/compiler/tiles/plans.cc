@@ -12,7 +12,7 @@
 namespace poprun {
 namespace {
 
-/// The planners of this process, by the properties of the device that they depend on.
+/// The planners of this process, keyed by the device properties that plans depend on.
 class Planners {
  public:
   planner::Choice choose(const Device& device, const Product& product, std::int64_t permille) {

@@ -47,7 +47,7 @@ class Layouter {
  public:
   Layouter(const Plan& plan, const OperandAxes& axes) : plan_(plan), axes_(axes), parallel_(plan.splits) {}
 
-  /// Returns the layout for `steps` serial steps, of which `output_steps` are over outputs.
+  /// Returns the layout for `steps` serial steps in all, with `output_steps` serial steps of outputs.
   [[nodiscard]] ProductLayout run(std::int64_t steps, std::int64_t output_steps) const {
     const std::int64_t element = element_bytes(plan_.product.arithmetic).count();
     const bool has_blocks = plan_.vertex.kind != planner::VertexKind::kHmac;
@@ -91,7 +91,7 @@ class Layouter {
     return 1;
   }
 
-  /// Returns an operand's dimension and the split of the viewed product that divides it, if one can.
+  /// Returns an operand's dimension along an axis, with the split of the viewed product that divides it, if any.
   [[nodiscard]] Dimension dimension(ProductAxis axis, Operand operand) const {
     const planner::View& view = plan_.viewed.view;
     Dimension d{extent(axis, operand)};
@@ -101,7 +101,7 @@ class Layouter {
     const Operand role = viewed(operand);
     const bool expanded = view.expanded[0] || view.expanded[1];
     if (view.flattened && is_position(axis)) {
-      return d;  // Only all positions together can be split.
+      return d;  // The axes of a position can only be split jointly.
     }
     switch (axis) {
       case ProductAxis::kGroups:

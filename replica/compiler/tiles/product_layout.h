@@ -14,7 +14,7 @@ struct ProductLayout {
 };
 
 /// Returns the mappings with which a plan's tiles read and write. An operand is split as its dimensions are; the tiles
-/// that use the same part own equal shares of it, in grains of the bytes below. If the order of a tensor's elements
+/// that use the same part own equal shares of it, in grains of the following sizes. If the order of a tensor's elements
 /// does not allow a split, or the plan works on copies (im2col), the tiles share a larger part instead.
 ///
 ///     input     8 B, the width of a load
@@ -30,8 +30,8 @@ ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 inline constexpr Bytes kWeightGrain{128};
 
 /// Returns the number of extra bytes that the fullest tile holds because there are several steps, for the operand with
-/// the most such bytes. Each step's operand is divided separately, with the remainders on the first tiles. With
-/// thousands of steps, a few tiles would hold everything.
+/// the most such bytes. Each step's slice of the operand is divided separately, with its remainder on the first tiles.
+/// With thousands of steps, a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
 /// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory

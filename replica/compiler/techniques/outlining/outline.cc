@@ -62,7 +62,7 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads, co
   return all;
 }
 
-/// Clears `stays` for values that would overwrite a still-used value of the previous run. They are copied instead.
+/// Clears `stays` for values that would overwrite a still-used value of the previous run, so that they are copied.
 void part_neighbours(const Reads& reads, const EqualRuns& equal, std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t run = 1; run < all.size(); ++run) {
     if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
@@ -91,7 +91,7 @@ class Salts {
  public:
   explicit Salts(std::size_t runs) : salts_(runs) {}
 
-  /// `same`: the same operation in each run. `first`: the function's copy of the first of these, which is changed.
+  /// Records the keys that differ among `same`, one operation per run, and replaces them in `first` with salt numbers.
   void take(const std::vector<const Operation*>& same, Operation& first) {
     for (const auto& [name, value] : same[0]->attributes.values()) {
       const bool alike = std::ranges::all_of(
@@ -177,7 +177,7 @@ class Outliner {
     }
   }
 
-  /// Replaces the runs with their calls. A later function may have renamed tensors that an earlier function shares.
+  /// Replaces the runs with calls. Renaming comes last, because a function may rename tensors that earlier ones share.
   void finish() {
     for (const Place body : bodies_) {
       std::ranges::for_each(graph_.at(body).operations, [this](Operation& o) { rename(o); });
@@ -223,7 +223,7 @@ class Outliner {
     }
   }
 
-  /// `first`: the first run's tensors before any renaming, because renaming may have merged two of them.
+  /// Returns the function's operations. `first`: the first run's tensors before renaming, which may merge two of them.
   static std::vector<Operation> body_of(const std::vector<RunOperations>& runs, const std::vector<RunTensor>& first,
                                         const std::vector<TensorId>& own, Salts& salts) {
     std::map<TensorId, TensorId> own_of;
@@ -255,7 +255,7 @@ class Outliner {
     return graph_.add_tensor(std::move(own));
   }
 
-  /// Returns the call and its copies, which take their origins from the run's first and last operation.
+  /// Returns the call and its copies, which have the origins of the run's first and last operations.
   static std::vector<Operation> call(const Call& call, const std::vector<Operation>& run,
                                      const std::vector<RunTensor>& tensors, const std::vector<TensorId>& own) {
     Copy in;

@@ -12,8 +12,8 @@ namespace poprun {
 struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs, and therefore their function, use this very tensor.
-  bool comes_in = false;   ///< The run reads a value that was made before it.
-  bool goes_out = false;   ///< The run writes it, and it is read later or also comes in.
+  bool comes_in = false;   ///< The run reads a value that was made before the run.
+  bool goes_out = false;   ///< The run writes the tensor, which is read later or also comes in.
   /// The value stays in the function's own tensor, without a copy: it is used only between the previous and the next
   /// equal run, and only after the last use of the value that the previous run left there.
   bool stays = false;
@@ -23,7 +23,7 @@ class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Returns whether a value may be read after its run: before a write in its region, or by a region that reads first.
+  /// Returns whether a value may be read after its run: by the tensor's next use, or by a region that reads it first.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
   /// Returns whether only operations [begin, end) of a region, and not the host, use a tensor, and write it before they
@@ -42,9 +42,9 @@ class Reads {
   };
   void add(const Use& use, const std::vector<TensorId>& tensors);
 
-  std::vector<bool> is_read_before_written_;  ///< By tensor: whether some region does so.
+  std::vector<bool> is_read_before_written_;  ///< By tensor; true if some region reads it first.
   std::vector<std::vector<Use>> uses_;        ///< By tensor, in the graph's order.
-  std::set<TensorId> are_named_;              ///< Streamed to or from the host, or initialised by name.
+  std::set<TensorId> are_named_;              ///< Tensors streamed to or from the host, or initialised by name.
 };
 
 /// Returns the tensors of each run in the order of `tensors_of(graph, run)`. Tensors at the same index correspond.
@@ -63,7 +63,7 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 /// changes, or that other operations read, are copied out. A tensor that is the same in all runs needs no copy. Neither
 /// does a remote buffer, because the call names the entry at which the function begins.
 ///
-/// Requires: each element of `all` comes from `find_equal_runs(graph)`, whole or in pieces.
+/// Requires: each element of `all` is an element of `find_equal_runs(graph)`, or a piece of one (`in_pieces`).
 void outline(Graph& graph, const std::vector<EqualRuns>& all);
 
 }  // namespace poprun

@@ -29,9 +29,9 @@ bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
 
-/// Share of an IPU's device time that copies may take, in thousandths. The first limit is for all functions together,
-/// and applies unless the user asks for outlining. The second always applies, but only to a function whose copies take
-/// more than half as long as its operations, such as updates of weights on the chip.
+/// Limits on the share of an IPU's device time that copies take, in thousandths. The first limit is for all functions
+/// together, and applies unless the user asks for outlining. The second always applies, but only to a function whose
+/// copies take more than half as long as its operations, such as an update of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
 
@@ -51,7 +51,7 @@ struct Balance {
   Bytes taken;  ///< Taken by copies: their code, and the rise of the peak memory.
 };
 
-/// Returns what all candidates together save and take, by IPU.
+/// Returns, by IPU, the bytes that all candidates together save and take.
 std::vector<Balance> balance_of(const std::vector<Candidate>& candidates, const StepBytes& before,
                                 const StepBytes& after, const CompileOptions& options) {
   std::vector<Balance> all(static_cast<std::size_t>(options.ipus_per_replica));
@@ -300,7 +300,7 @@ class Inlining {
            (*was_)[at_].attributes == operation.attributes && (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
-  /// Returns whether an operation only copies to outlined functions' tensors, or from them to those they stand for.
+  /// Returns whether an operation only copies tensors to outlined functions, or back from them.
   [[nodiscard]] bool is_of_call(const Operation& operation) const {
     if (!Copy::is(operation)) {
       return false;
@@ -389,7 +389,7 @@ class Inlining {
   const Function& function_;
   const std::vector<Operation>* was_ = nullptr;
   std::size_t at_ = 0;                       ///< Index of the next operation from before the pass.
-  std::map<TensorId, TensorId> stands_for_;  ///< By tensor of an outlined function.
+  std::map<TensorId, TensorId> stands_for_;  ///< Original tensor, by tensor of an outlined function.
 };
 
 /// Checks that inlining every call of an outlined function gives the job from before the pass.

@@ -114,7 +114,7 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Excludes operators that draw random numbers outside of micro-batches, because a call sets a micro-batch.
+  /// Returns false for operators that draw random numbers outside of micro-batches, because a call sets a micro-batch.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
     if (const Operator* op = find_operator(operation.kind); op != nullptr) {
       return called_.contains(graph_.functions[place.function].name) || !reads_moment(*op, operation.attributes);

@@ -37,7 +37,7 @@ struct EqualRuns {
 /// Returns, by function, the function that the host runs to reach it, possibly itself, or nothing if there are several.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
-/// Minimum number of operations in a run. A copy in, a call and a copy out replace it: a shorter run saves nothing.
+/// Minimum number of operations in a run. A copy in, a call and a copy out replace it, so a shorter one saves nothing.
 inline constexpr std::size_t kLeastRun = 4;
 
 /// Returns equal runs that do not overlap. They hold operators, copies and foreground collectives, each on one IPU.

@@ -21,12 +21,12 @@ constexpr std::size_t kMostPieces = 8;
 
 struct Used {
   struct Use {
-    std::size_t operation = 0;  ///< Counted from the run's first.
+    std::size_t operation = 0;  ///< Counted from the run's first operation.
     bool reads = false;
   };
   std::vector<Use> uses;
   Bytes bytes;
-  bool is_read_after = false;  ///< The value that the run leaves is read.
+  bool is_read_after = false;  ///< The value that the run leaves in the tensor is read later.
 
   /// Returns whether the piece [begin, end) reads a value that was made before it and is still needed after it.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
@@ -168,7 +168,7 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Returns the time of a run's copies. Assumes that tensors of only one region pass between functions without a copy.
+/// Returns the time of a run's copies. Assumes that functions pass tensors of only one region without a copy.
 template <typename IsCopied>
 Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
                     const Device& device, IsCopied is_copied) {

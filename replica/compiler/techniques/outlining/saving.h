@@ -33,7 +33,7 @@ class StepBytes {
 
 /// Cuts equal runs into pieces, all at the same operations. The cuts minimise the sum, per tile, of the copies' code
 /// and the bytes by which the copies raise the IPU's peak; if they tie, the fewest pieces win. No piece is shorter than
-/// kLeastRun. Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: the square of the operations
+/// kLeastRun. Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: quadratic in the operations
 /// of a run, times its tensors.
 std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,
                                  const Device& device);
@@ -43,8 +43,8 @@ struct Saving {
   std::uint32_t ipu = 0;
   std::int64_t operations = 0;  ///< Per run.
   std::int64_t runs = 0;
-  Bytes code;      ///< Per tile, of all runs except one: control code, vertex state, exchange code.
-  Bytes copies;    ///< Per tile, control code of the copies.
+  Bytes code;      ///< Per tile: control code, vertex state and exchange code of all runs except one.
+  Bytes copies;    ///< Per tile: control code of the copies.
   Cycles copying;  ///< Device time of all copies per call of the root.
   Cycles working;  ///< Sum of the device times of the runs' operations per call of the root.
 

@@ -152,7 +152,7 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
   if (part < stages() || made->second >= stages()) {
     return moved(tensor, part).tensor;
   }
-  // A forward tensor that a backward part reads is kept in the later of the two stages and then moved.
+  // A forward tensor that a backward part reads is kept in the later of its own and the reader's stage, and then moved.
   const std::size_t keeper = 2 * stages() - 1 - std::max(stage_of(made->second), stage_of(part));
   if (!locals_.contains({tensor, keeper})) {
     kept(tensor, keeper);

@@ -14,8 +14,8 @@
 
 namespace poprun {
 
-/// The home IPU of each tensor of a job while a pipeline is being built, and the replicas of variables on other IPUs
-/// that read them.
+/// Records the home IPU of each of a job's tensors while a pipeline is being built, and the replicas of variables on
+/// other IPUs that read them.
 class Homes {
  public:
   explicit Homes(Graph& graph) : graph_(graph), homes_(graph.tensors().size()) {}
@@ -25,7 +25,7 @@ class Homes {
   /// Sets the tensor's home, unless the tensor already has one.
   void settle(TensorId tensor, std::uint32_t ipu);
 
-  /// Returns the variable if its home is `ipu`, otherwise its replica there. A variable without a home gets this one.
+  /// Returns the variable if its home is `ipu`, otherwise its replica there. A variable without a home settles there.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
   /// Adds a tensor like `like` with home `ipu`; its name gets a number if it is already taken.
@@ -46,7 +46,7 @@ class Homes {
 
 /// Operations of one micro-batch, cut into the parts of a pipeline: the forward and backward passes of its stages.
 ///
-/// Parts are numbered as values flow: the forward parts of stages 0 to n - 1, then the backward parts of n - 1 to 0.
+/// Parts are numbered as values flow: forward parts of stages 0 to n - 1, then backward parts of stages n - 1 to 0.
 ///
 ///   - A tensor that a later part in the same direction reads is copied from part to part after
 ///     each cycle, as `x@stage2`.
@@ -82,7 +82,7 @@ class Parts {
   /// Returns the operations of a part, including its streams and stashes.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
-  /// Returns the copy of the tensors that move to the next part after a cycle in which this part ran.
+  /// Returns the copy of the tensors that move to the next part after a cycle in which `part` ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
   /// In phases, returns the operations that copy one micro-batch's tensors from other IPUs for a part. They run for all
@@ -136,7 +136,7 @@ class Parts {
   std::vector<Part> parts_;
   std::vector<Streams> streams_;                                     ///< By stage.
   std::map<TensorId, std::size_t> made_in_;                          ///< Part that makes a tensor.
-  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field.
+  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field, by tensor.
   std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
   /// In phases, the holder of a tensor on an IPU: its stash or, with one micro-batch, the tensor itself or a copy.
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> held_;

@@ -60,7 +60,7 @@ class PhaseOrder {
   }
 
  private:
-  /// Last regions to which operations of the update that name or write a tensor have moved.
+  /// Last regions that received an operation of the update that names or writes a tensor.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
@@ -116,7 +116,7 @@ class PhaseOrder {
     return std::ranges::count_if(train_[0].operations, names) == 1;
   }
 
-  /// Returns the region before the phase that first names an operation's result, or 0 if another region does so first.
+  /// Returns the region before the one that first names an operation's result, or 0 if the latter is not a phase.
   [[nodiscard]] std::size_t before_first_use(const Operation& operation) const {
     const auto named = named_.find(operation.outputs[0]);
     if (named == named_.end()) {
@@ -132,7 +132,7 @@ class PhaseOrder {
   /// An operation of the update, or a part of an all-reduce.
   struct Moved {
     Operation operation;
-    std::size_t source = 0;  ///< The operation's number in the update.
+    std::size_t source = 0;  ///< The operation's index in the update.
     std::size_t slot = 0;    ///< The region that it moves to.
   };
 
@@ -142,7 +142,7 @@ class PhaseOrder {
     update.operations.clear();
     std::ranges::for_each(all, [this](Moved& moved) { raise(moved); });
     std::for_each(all.rbegin(), all.rend(), [this](Moved& moved) { lower(moved); });
-    std::map<std::size_t, std::size_t> last;  // Number of a region's last operation.
+    std::map<std::size_t, std::size_t> last;  // Index of a region's last operation in the update.
     for (Moved& moved : all) {
       std::vector<Operation>& there = train_[moved.slot].operations;
       const auto before = last.find(moved.slot);
@@ -197,7 +197,7 @@ class PhaseOrder {
     }
   }
 
-  /// Moves an operation that does not change a variable back to the first region in which it is needed.
+  /// Delays an operation that does not change a variable until the first region in which it is needed.
   void lower(Moved& moved) {
     const Operation& operation = moved.operation;
     const bool changes = std::ranges::any_of(operation.outputs, [this](TensorId id) {

@@ -24,7 +24,7 @@ PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<Te
 /// Returns the tensors that only one phase uses. The regions just before and after a phase count as part of it.
 std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place>& phases);
 
-/// Returns the region that stores the results of phase `p`: the last one before the next phase, if there is one.
+/// Returns the region that stores phase `p`'s results: the last before the next phase, or the first after the last one.
 Place behind(const std::vector<Place>& phases, std::size_t p);
 
 /// Returns the region of the same function that is `distance` regions after `place`, or before it if negative.
@@ -43,7 +43,7 @@ Place beside(Place place, int distance);
 ///
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
 /// the update moves to the region after the last phase that writes its inputs or names its outputs. Weights whose
-/// update depends on all gradients (if their norm is limited) change at the end. Operations that change no variable
+/// update depends on all gradients (if their norm is clipped) change at the end. Operations that change no variable
 /// move no further than needed. Operations that send to the host stay. All-reduces are split by tensor.
 ///
 /// A step that ends early still changes nothing, because every micro-batch has been read by the end of the last forward

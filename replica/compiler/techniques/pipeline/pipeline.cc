@@ -62,10 +62,10 @@ class Copies {
 
   const Graph& graph_;
   std::vector<Entry> copies_;
-  std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
+  std::map<TensorId, std::size_t> read_in_;  ///< Index of the last copy that reads a tensor.
 };
 
-/// Appends a cycle's calls, then its copies: later parts' first, so that none overwrites a tensor yet to be moved.
+/// Appends a cycle's calls, then its copies. Later parts' copies come first, so that none overwrites an unmoved tensor.
 void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
@@ -156,8 +156,8 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// The operations outside of parts. Their tensors get homes, and each operation is made to read tensors of its own IPU.
-/// Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
+/// Gives homes to tensors of operations outside of parts, and makes each of these operations read tensors of its own
+/// IPU. Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
 class Rest {
  public:
   Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu) : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
@@ -277,7 +277,7 @@ void put_own_work_first(Region& region) {
   region.operations = std::move(own);
 }
 
-/// Appends to a region copies that update the replicas of the variables that it writes.
+/// Appends to a region the copies that update the replicas of the variables that the region writes.
 void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   const std::set<TensorId> written = written_in(region);
   Copy copy;

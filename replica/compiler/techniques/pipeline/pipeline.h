@@ -26,15 +26,15 @@ inline Recomputation recomputation_of(const PipelineOptions& options, std::size_
 ///   bring.forward.S   in phases: copies the tensors that the stage reads from other IPUs
 ///
 /// Each repeat of the schedule is a region of `train`. A phased job has the regions begin, the phases and update. A
-/// phase repeats its parts for every micro-batch. Each phase except the first comes after a region with repeat 1, for
-/// loading variables and one phase's work, such as its update (phases.h). If the phase reads from other IPUs, a region
-/// that calls `bring` for every micro-batch comes before that one. Evaluation of a phased job is sequential: one batch
-/// at a time passes through all phases.
+/// phase repeats its parts for every micro-batch. Each phase except the first follows a region with repeat 1, which
+/// loads variables and does work for one phase, such as its update (phases.h). If the phase reads from other IPUs, a
+/// region that calls `bring` for every micro-batch comes before both. Evaluation of a phased job is sequential: one
+/// batch at a time passes through all phases.
 ///
 /// After each cycle, one Copy moves tensors between IPUs, and one Copy per IPU moves those that stay on it. Every
 /// tensor gets a home IPU. A variable's home is the IPU of the first part that names it; the home of state is the IPU
-/// of its parameter. A variable that other IPUs read has a replica on each of them, copied whenever the variable
-/// changes. Requires: the stage of each origin is below the number of stages. Errors: those of Parts::take.
+/// of its parameter. A variable that other IPUs read has a replica on each of them, which is updated whenever the
+/// variable changes. Requires: the stage of each origin is below the number of stages. Errors: those of Parts::take.
 Status make_pipeline(Job& job, Schedule schedule);
 
 }  // namespace poprun

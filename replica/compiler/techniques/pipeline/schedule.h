@@ -78,8 +78,8 @@ Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_st
                          bool training);
 
 /// Returns the largest number of micro-batches that are between the start of their forward part and the end of their
-/// backward part in `stage` at one time. Each needs its own version of the activations. 1 means that there is no stash.
-/// Requires: stage < stages, micro_batches > 0.
+/// backward part in `stage` at one time. Each needs its own version of the activations. If the result is 1, there is no
+/// stash. Requires: stage < stages, micro_batches > 0.
 std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage, std::int64_t micro_batches);
 
 }  // namespace poprun

@@ -16,7 +16,7 @@ namespace poprun {
 
 struct RecomputationOptions {
   Recomputation mode = Recomputation::kNone;
-  std::string checkpoints;  ///< Activations whose names match this (ECMAScript) are kept; empty: none.
+  std::string checkpoints;  ///< Activations whose names match this (ECMAScript) are kept; if empty, none.
   std::string recompute;    ///< Activations whose names match this are recomputed.
   double memory = 0.5;      ///< Goal of kStandard: fraction of the IPU's memory.
 };
@@ -50,7 +50,7 @@ class MicroBatch {
 /// Returns, by tensor, whether it is kept. Tensors without a MicroBatch::maker always are.
 ///
 /// kLayer keeps tensors that cross a layer's boundary within a stage, including residual connections. It also keeps the
-/// last layer of the last stage, whose backward pass comes next, so that recomputing it would save nothing. For the
+/// last layer of the last stage, whose backward pass follows immediately, so recomputing it would save nothing. For the
 /// same reason, kPipeline keeps the whole last stage. Requires: mode != kStandard.
 std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch, std::size_t tensor_count);
 

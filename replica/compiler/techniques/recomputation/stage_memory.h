@@ -24,7 +24,7 @@ struct StageMemory {
 /// With length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them again.
 class StageMemories {
  public:
-  /// `ipu_of_stage` and `stash_lengths` are by stage. `graph`, `micro_batch` and `update` must outlive this.
+  /// `ipu_of_stage` and `stash_lengths` are by stage. `graph`, `micro_batch` and `update` must outlive this object.
   StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                 std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths);
 

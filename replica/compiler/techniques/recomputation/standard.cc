@@ -21,7 +21,7 @@ using Index = MicroBatch::Index;
 constexpr double kEverything = std::numeric_limits<double>::infinity();
 constexpr std::size_t kThresholds = 8;
 constexpr std::int64_t kMostSegments = 32;
-constexpr std::uint32_t kWhole = 128;  ///< Number of parts of a stage; those at its end can be kept.
+constexpr std::uint32_t kWhole = 128;  ///< Number of parts of a stage; activations of the last parts can be kept.
 
 /// The rule by which a stage chooses the activations that it keeps.
 struct Setting {
@@ -40,8 +40,8 @@ struct Candidate {
   Index operation = 0;
   Index last_use = 0;          ///< Position in its stage of the last forward operation that reads it.
   std::int64_t bytes = 0;      ///< Bytes that it makes.
-  std::int64_t needed = 0;     ///< The number of these bytes that the backward pass reads.
-  double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for it.
+  std::int64_t needed = 0;     ///< Number of these bytes that the backward pass reads.
+  double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for this one.
 };
 
 class Chooser {
@@ -261,7 +261,7 @@ class Chooser {
     }
   }
 
-  /// Bisects for the smallest part of each IPU's stages that must be recomputed.
+  /// Finds by bisection the smallest part of each IPU's stages that must be recomputed.
   void keep_ends(std::vector<Setting>& best, std::vector<Price>& prices) {
     std::vector<std::uint32_t> too_small(best.size(), 0);
     for (std::uint32_t step = kWhole / 2; step > 0; step /= 2) {
@@ -291,7 +291,7 @@ class Chooser {
 CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std::vector<std::int64_t>& cost,
                                std::int64_t limit) {
   const auto size = static_cast<std::uint32_t>(bytes.size());
-  std::vector<std::int64_t> least(size + 1, 0);  ///< Cost of the cuts up to and including a place.
+  std::vector<std::int64_t> least(size + 1, 0);  ///< Lowest cost of the cuts up to and including a place.
   std::vector<std::uint32_t> previous(size + 1, 0);
   std::deque<std::uint32_t> window = {0};  ///< Possible places of the previous cut, by rising cost.
   std::uint32_t first = 0;                 ///< First place of the previous cut that the limit allows.

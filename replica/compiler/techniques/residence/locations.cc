@@ -167,7 +167,7 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
-/// Variables that the preceding phase leaves on the chip for a region, and those that the next phase needs after it.
+/// Variables that the preceding phase leaves on the chip for a region, and those that the next phase needs from it.
 struct Around {
   std::set<TensorId> present;
   std::set<TensorId> kept;
@@ -186,7 +186,7 @@ class RegionLoads {
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that are not read after this region. Returns the variables written during their first stay.
+  /// Adds loads and stores. `dead`: variables not read after the region. Returns variables written in their first stay.
   std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;
@@ -289,7 +289,7 @@ class PhaseLoads {
     return found == around_.end() || !is_around(place) ? Around{} : found->second;
   }
 
-  /// Records variables that a region writes during their first stay, so that the phase before it does not store them.
+  /// Records variables that a region writes during their first stay, so that the preceding phase does not store them.
   void note_written(Place place, std::set<TensorId> variables) {
     if (is_around(place)) {
       written_[place.region] = std::move(variables);

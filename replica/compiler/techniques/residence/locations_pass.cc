@@ -101,9 +101,9 @@ Status run(const CompileOptions& options, Job& job) {
 
 /// Tensors that phases keep on the chip.
 struct OfPhases {
-  /// Loaded or written since the step began, by function that a phase calls.
+  /// Tensors loaded or written since the step began, by function that a phase calls.
   std::map<std::string, std::set<TensorId>> before;
-  /// Used or written by a phase, by function and by the region after the phase.
+  /// Tensors that a phase names, by calling function and the region after the phase.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 

@@ -138,8 +138,8 @@ class RegionSharding {
     return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
-  /// Returns whether an operator updates or accumulates sharded variables. It does if at least one of the operands that
-  /// it cuts is sharded, including all optimiser state among them.
+  /// Returns whether an operator updates or accumulates sharded variables. This is the case if some tensor that it cuts
+  /// is sharded, and so is all optimiser state among these tensors.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);
@@ -163,7 +163,7 @@ class RegionSharding {
     }
   }
 
-  /// Returns whether an operation works on shards. A sum of squares also does so on a scattered gradient.
+  /// Returns whether an operation works on shards: updates do, and so do sums of squares of scattered gradients.
   bool works_on_shards(const Operation& operation) {
     if (updates_shards(operation)) {
       return true;

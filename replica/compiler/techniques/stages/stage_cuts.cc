@@ -37,7 +37,7 @@ tl::unexpected<Error> wrong_counts(const ForwardPass& forward, std::span<const s
                                              what, names.empty() ? "none" : abbreviated(names)));
 }
 
-/// Returns the entries with -1 replaced by the rest.
+/// Returns the entries, with -1 replaced by the number of remaining layers.
 Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span<const std::int64_t> entries,
                                            std::int64_t layers) {
   std::vector<std::int64_t> counts(entries.begin(), entries.end());
@@ -48,7 +48,7 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
   }
   const std::string had = fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
   if (rest == counts.end() && sum != layers) {
-    // The largest entry can take the rest if the other entries leave any layers.
+    // The largest entry can take the remaining layers if the other entries leave any.
     const bool has_rest = sum - std::ranges::max(counts) < layers;
     return wrong_counts(forward, entries,
                         fmt::format("{}, but the entries add up to {}; {}", had, sum,

@@ -154,7 +154,7 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// Notes each stage's IPU, layers, and parameters it is the first to use. If there are many stages, some share a note.
+/// Notes each stage's IPU, its layers, and the parameters that it uses first. If there are many, some share a note.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
