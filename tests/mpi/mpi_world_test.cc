@@ -128,7 +128,11 @@ std::string name_of(const ::testing::TestParamInfo<Parameter>& info) {
 class MpiWorldContract : public ::testing::TestWithParam<Parameter> {};
 
 TEST_P(MpiWorldContract, Holds) {
-  run_mpi_world(options_of(std::get<0>(GetParam()), 60s), std::get<1>(GetParam()).check);
+  const Placement& placement = std::get<0>(GetParam());
+  if (processes() > 4 && placement.hosts < 3 && placement.order == Order::kTurns) {
+    GTEST_SKIP() << "few hosts are tested with few processes";
+  }
+  run_mpi_world(options_of(placement, 60s), std::get<1>(GetParam()).check);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldContract,
@@ -233,7 +237,7 @@ TEST_P(MpiWorldFailure, IsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldFailure,
-                         ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[2], kPlacements[6]),
+                         ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[6]),
                                             ::testing::ValuesIn(contract::failure_sentences())),
                          name_of);
 
