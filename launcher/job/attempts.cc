@@ -60,8 +60,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
   }
   Options attempt = options;
   Placement where = placement;
-  OutputFolder folder;  // It stays locked during pauses.
-  bool has_checkpoint = false;
+  FolderLock folder;  // It stays locked during pauses.
   std::vector<std::string> lost;
   for (std::uint32_t restarts = 0;; ++restarts) {
     JobEnd end;
@@ -87,12 +86,10 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has stored a checkpoint, a restart repeats the first start and overwrites what the job left behind.
-    has_checkpoint = has_checkpoint || end.has_checkpoint;
-    if (has_checkpoint) {
+    // Until the job has stored a checkpoint, a restart repeats the first start. It overwrites what the job left behind,
+    // but only if the job has `folder`.
+    if (end.has_checkpoint) {
       attempt.checkpoints.resume = "auto";
-    } else {
-      attempt.output.overwrite = true;
     }
     const double now = monotonic_seconds();
     if (attempt.timeouts.job_seconds > 0) {

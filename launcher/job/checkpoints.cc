@@ -84,11 +84,11 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
   const std::vector<std::string> earlier = checkpoints_in(options_.checkpoints.dir);
   has_earlier_ = !earlier.empty();
   std::error_code error;
-  goes_on_ =
-      options_.checkpoints.resume == kAuto ||
-      (resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(), options_.checkpoints.dir, error));
+  const bool is_here =
+      resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(), options_.checkpoints.dir, error);
+  goes_on_ = options_.checkpoints.resume == kAuto || is_here;
   if (goes_on_) {
-    writer_.go_on();
+    writer_.go_on(is_here ? resumed_step() : 0);
   } else if (!options_.output.overwrite && has_earlier_) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to resume from them, add "

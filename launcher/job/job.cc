@@ -23,7 +23,7 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
+Job::Job(const Options& options, const Placement& placement, Console& console, FolderLock& folder, double launched_at,
          std::uint32_t restarts)
     : options_(options),
       placement_(placement),
@@ -123,6 +123,9 @@ Status Job::on_report(const proto::ReportItem& item) {
             counted(item.shape().total_steps(), "step"))};
     give_error(error);
     return tl::unexpected<Error>{error};
+  }
+  if (item.has_shape()) {
+    checkpoints_.writer().limit_to(item.shape().total_steps());
   }
   const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
   Status taken = record_.take(item, shows, monotonic_seconds());

@@ -54,7 +54,7 @@ class Job final : private CoordinatorEvents {
   /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt. `restarts` is the number of
   /// earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All references must
   /// outlive this.
-  Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder, double launched_at,
+  Job(const Options& options, const Placement& placement, Console& console, FolderLock& folder, double launched_at,
       std::uint32_t restarts);
 
   /// Runs the job and returns how it ended, with the exit code of poprun-emu. By then, all messages have been printed.

@@ -11,7 +11,7 @@
 
 namespace poprun::launcher {
 
-JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console, OutputFolder& folder)
+JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console, FolderLock& folder)
     : options_(options),
       placement_(placement),
       console_(console),
@@ -29,7 +29,7 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
   // Files left by an attempt that never reached its first checkpoint do not count as results.
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
   POPRUN_ASSIGN(folder_,
-                OutputFolder::take(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
+                take_output_folder(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
                                    traces_of(options_.config).logs, is_own || is_restart, std::move(folder_)));
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());

@@ -23,11 +23,11 @@ namespace poprun::launcher {
 class JobRecord {
  public:
   /// `folder` holds the lock on the output folder from one attempt to the next. All references must outlive this.
-  JobRecord(const Options& options, const Placement& placement, Console& console, OutputFolder& folder);
+  JobRecord(const Options& options, const Placement& placement, Console& console, FolderLock& folder);
 
   /// Locks the output folder for this job, which resumes from `resumed` or starts from the beginning. `goes_on` says
   /// that this same job wrote the folder's contents before an interruption. In that case, and after a restart, the
-  /// earlier logs and traces are set aside. Errors: those of OutputFolder::take.
+  /// earlier logs and traces are set aside. Errors: those of take_output_folder.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Begins a log for every replica of the instance. The first line of each log states where the replica runs.
@@ -72,7 +72,7 @@ class JobRecord {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
-  OutputFolder& folder_;
+  FolderLock& folder_;
   Display display_;
   JobResults results_;
   ReplicaLogs logs_;

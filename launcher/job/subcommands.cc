@@ -158,7 +158,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
 
 /// Writes the profile. If the job did not run, and so did not remove the results of an earlier job, removes them first.
 Status write(const proto::Profile& profile, const Options& options) {
-  POPRUN_ASSIGN(const OutputFolder folder, OutputFolder::take(options.output.dir, /*overwrite=*/true));
+  POPRUN_ASSIGN(const FolderLock folder, take_output_folder(options.output.dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {
     POPRUN_TRY(clear_results(options.output.dir, options.config.model().initial_weights()));
   }
@@ -222,7 +222,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(question.error());
   }
   // This lock is only a check. The job itself locks the folder later.
-  if (const auto folder = OutputFolder::take(options.output.dir, options.output.overwrite); !folder) {
+  if (const auto folder = take_output_folder(options.output.dir, options.output.overwrite); !folder) {
     return console.say(folder.error());
   }
   proto::Profile compiled;

@@ -226,17 +226,6 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   return {};
 }
 
-Status sync_folder(const std::string& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some file systems do not support syncing a folder, and do not need it.
-  const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
-  const int reason = errno;
-  if (descriptor >= 0) {
-    close(descriptor);
-  }
-  return synced ? Status{} : cannot_write(folder, reason);
-}
-
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines) {
   constexpr std::size_t kPieceBytes = 1 << 20;
   const OpenFile source(open(from.c_str(), O_RDONLY | O_CLOEXEC));

@@ -61,9 +61,6 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
 
 // Disk operations of a checkpoint writer. All of them return kInfrastructure errors, which name the file.
 
-/// Ensures that the creation and renaming of files in a folder survives a crash.
-Status sync_folder(const std::string& folder);
-
 /// Copies the first `lines` lines of a file, piece by piece. Returns false if the file still has fewer lines.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);
 

@@ -8,18 +8,19 @@
 #include <filesystem>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
+#include <google/protobuf/util/message_differencer.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/outputs/safetensors.h"
-#include "replica/base/sha256.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -41,13 +42,10 @@ CheckpointWriter::~CheckpointWriter() {
   if (open_) {
     drop();
   }
-  if (lock_ >= 0) {
-    close(lock_);
-  }
 }
 
 Status CheckpointWriter::take_folder() {
-  if (lock_ >= 0) {
+  if (lock_) {
     return {};
   }
   std::error_code error;
@@ -64,16 +62,8 @@ Status CheckpointWriter::take_folder() {
   for (const fs::path& parent : parents) {
     POPRUN_TRY(sync_folder(parent));
   }
-  const int folder = open(setup_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
-  if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    close(folder);
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: another job is writing to this folder; choose a "
-                                               "different folder, or wait until that job ends",
-                                               setup_.folder));
-  }
+  POPRUN_ASSIGN(FolderLock lock, FolderLock::take("--checkpoint-dir", setup_.folder));
   if (const auto others = checkpoints_in(setup_.folder); !goes_on_ && !setup_.may_replace && !others.empty()) {
-    close(folder);
     return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: this folder contains checkpoints of another job "
                                                "({}); choose a different folder, or add --overwrite to replace them",
                                                setup_.folder, fs::path(others.front()).filename().string()));
@@ -83,17 +73,15 @@ Status CheckpointWriter::take_folder() {
   if (mkdir(probe.c_str(), 0700) == 0) {
     rmdir(probe.c_str());
   } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may regain space.
-    const int reason = errno;
-    close(folder);
     return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in this folder: {}",
-                                               setup_.folder, std::strerror(reason)));
+                                               setup_.folder, std::strerror(errno)));
   }
-  lock_ = folder;
+  lock_ = std::move(lock);
   return {};
 }
 
 std::string CheckpointWriter::part_folder(std::uint64_t step) const {
-  return fmt::format("{}/step-{}.part", setup_.folder, step);
+  return fmt::format("{}/step-{}.{}.part", setup_.folder, step, lock_ ? lock_->epoch() : 0);
 }
 
 CheckpointWriter::Part* CheckpointWriter::find(std::uint32_t replica) {
@@ -121,6 +109,9 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
   }
   open_->parts.push_back(
       {.replica = part.replica(), .slices = {part.slices().begin(), part.slices().end()}, .done = std::move(done)});
+  if (const Status agrees = check_part(part); !agrees && open_->status) {
+    open_->status = agrees;
+  }
   for (const proto::StateSlice& slice : part.slices()) {
     const bool fits = slice.variable() < open_->bytes.size() && slice.bytes() <= open_->bytes[slice.variable()] &&
                       slice.offset() <= open_->bytes[slice.variable()] - slice.bytes();
@@ -135,15 +126,60 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
   }
 }
 
+/// Checks that a part agrees with the job and with the first part of its checkpoint.
+Status CheckpointWriter::check_part(const proto::StatePart& part) const {
+  const std::uint64_t total = total_steps_;
+  if (total > 0 && open_->step > total) {
+    return fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sent it, but the job has only {}",
+                                             open_->step, part.replica(), counted(total, "step")));
+  }
+  const bool same = std::ranges::equal(part.variables(), open_->variables, [](const auto& one, const auto& other) {
+    return google::protobuf::util::MessageDifferencer::Equals(one, other);
+  });
+  if (!same || part.parts() != open_->parts_expected) {
+    return fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} and replica {} disagree about its "
+                                             "variables or parts",
+                                             open_->step, part.replica(),
+                                             open_->parts.empty() ? part.replica() : open_->parts.front().replica));
+  }
+  return {};
+}
+
 void CheckpointWriter::open_checkpoint(const proto::StatePart& part) {
   open_.emplace();
   open_->step = part.host().step();
   open_->parts_expected = part.parts();
   open_->began = now_seconds();
+  open_->variables = {part.variables().begin(), part.variables().end()};
   open_->status = take_folder();
   if (open_->status) {
     open_->status = create_state_file(part);
   }
+}
+
+/// Checks that all parts together contain each byte of each variable exactly once.
+Status CheckpointWriter::check_coverage() const {
+  std::vector<proto::StateSlice> slices;
+  for (const Part& part : open_->parts) {
+    slices.insert(slices.end(), part.slices.begin(), part.slices.end());
+  }
+  std::ranges::sort(slices, {}, [](const proto::StateSlice& slice) {
+    return std::tuple(slice.variable(), slice.offset(), slice.bytes());
+  });
+  auto slice = slices.begin();
+  for (std::size_t v = 0; v < open_->bytes.size(); ++v) {
+    std::uint64_t covered = 0;
+    for (; slice != slices.end() && slice->variable() == v && slice->offset() == covered; ++slice) {
+      covered += slice->bytes();
+    }
+    if (covered != open_->bytes[v] || (slice != slices.end() && slice->variable() == v)) {
+      return fail(ErrorCode::kBug,
+                  fmt::format("checkpoint after step {}: the parts do not contain each byte of '{}' once: {} of {} B "
+                              "are there up to the first gap or overlap",
+                              open_->step, open_->variables[v].name(), covered, open_->bytes[v]));
+    }
+  }
+  return {};
 }
 
 Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
@@ -230,9 +266,7 @@ void CheckpointWriter::end(std::uint32_t replica) {
   if (!status && status.error().facts.shortage) {
     make_room();  // Frees space for the next attempt.
   }
-  settle(status                                                  ? Outcome::kStored
-         : lock_ < 0 && status.error().code == ErrorCode::kUsage ? Outcome::kRefused
-                                                                 : Outcome::kFailed);
+  settle(status ? Outcome::kStored : status.error().code == ErrorCode::kUsage ? Outcome::kRefused : Outcome::kFailed);
   if (status || !metrics_ended_) {
     news_(step, status ? Result<Stored>(stored) : tl::unexpected<Error>{status.error()});
   }
@@ -254,11 +288,15 @@ Status CheckpointWriter::close_state_file() {
 
 Status CheckpointWriter::complete() {
   const std::string folder = part_folder(open_->step);
+  POPRUN_TRY(check_coverage());
   POPRUN_TRY(close_state_file());
   POPRUN_TRY(write_manifest(folder));
   POPRUN_TRY(sync_folder(folder));
+  POPRUN_TRY(lock_->check());
   POPRUN_TRY(take_name(folder));
-  has_stored_ = true;
+  has_stored_ = true;  // Even if the name does not survive a crash of the machine, a restart must not reject it.
+  POPRUN_TRY(sync_folder(setup_.folder));
+  whole_.insert(open_->step);
   prune();
   return {};
 }
@@ -290,6 +328,7 @@ Status CheckpointWriter::write_manifest(const std::string& folder) {
   manifest.set_format(kCheckpointFormat);
   manifest.set_version(POPRUN_VERSION);
   *manifest.mutable_host() = open_->host;
+  manifest.set_epoch(lock_->epoch());
   POPRUN_TRY(add_to_manifest(folder, kStateFile, manifest));
   POPRUN_TRY(add_to_manifest(folder, kMetricsFile, manifest));
   POPRUN_ASSIGN(const std::string text, manifest_text(manifest));
@@ -313,28 +352,38 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
       }
     }
   }
-  return sync_folder(setup_.folder);
+  return {};
 }
 
-/// Removes old checkpoints. Removes those of an earlier job when this job has stored its first. If this job resumed
-/// from an earlier step, keeps checkpoints of later steps: they are its own, bit-identical to those that it will take.
+/// Removes old checkpoints. Removes those of an earlier job when this job has stored its first. Otherwise, removes
+/// those older than the last `keep` that are known to be whole. Checkpoints that this job has neither stored nor read
+/// never take the place of one that it has. If this job resumed from an earlier step, checkpoints of later steps stay:
+/// they are its own, bit-identical to those that it will take.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
-    std::erase_if(old, [this](const std::string& other) { return step_of(other) > open_->step; });
-    old.erase(old.begin(), old.begin() + std::min<std::ptrdiff_t>(setup_.keep, std::ssize(old)));
+    const auto newest = whole_.upper_bound(open_->step);
+    const auto count = static_cast<std::uint64_t>(std::distance(whole_.begin(), newest));
+    if (count < setup_.keep) {
+      return;
+    }
+    const std::uint64_t oldest = *std::prev(newest, setup_.keep);
+    std::erase_if(old, [oldest](const std::string& other) { return step_of(other) >= oldest; });
   } else {
     std::erase_if(old, [this](const std::string& other) { return step_of(other) == open_->step; });
   }
   std::ranges::for_each(old, remove_checkpoint);
 }
 
-/// Removes the oldest checkpoint to make room on a full disk, but never the last complete one. Ignores checkpoints of
-/// later steps, which may be unreadable (JobCheckpoints::latest).
+/// Removes the oldest checkpoint to make room on a full disk, but never the last one that is known to be whole.
 bool CheckpointWriter::make_room() {
+  const auto newest = whole_.upper_bound(open_->step);
+  if (!goes_on_ || newest == whole_.begin()) {
+    return false;
+  }
   std::vector<std::string> all = checkpoints_in(setup_.folder);
-  std::erase_if(all, [this](const std::string& other) { return step_of(other) > open_->step; });
-  if (!goes_on_ || all.size() < 2) {
+  std::erase_if(all, [last = *std::prev(newest)](const std::string& other) { return step_of(other) >= last; });
+  if (all.empty()) {
     return false;
   }
   std::error_code unused;
@@ -359,7 +408,7 @@ void CheckpointWriter::drop() {
   if (open_->file >= 0) {
     close(open_->file);
   }
-  if (lock_ >= 0) {
+  if (lock_) {
     std::error_code unused;
     fs::remove_all(part_folder(open_->step), unused);
   }

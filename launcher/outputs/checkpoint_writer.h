@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/outputs/checkpoint_files.h"
+#include "launcher/outputs/folder_lock.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
@@ -51,8 +53,17 @@ class CheckpointWriter {
   /// folder cannot be created or written to, is locked, or has checkpoints of another job that must not be replaced.
   Status take_folder();
 
-  /// Declares that the existing checkpoints are this job's own. Call before the first part.
-  void go_on() { goes_on_ = true; }
+  /// Declares that the existing checkpoints are this job's own, and that the one after step `whole`, if it is not 0,
+  /// has been read and is whole. Call before the first part.
+  void go_on(std::uint64_t whole) {
+    goes_on_ = true;
+    if (whole > 0) {
+      whole_.insert(whole);
+    }
+  }
+
+  /// Sets the number of steps of the job. No checkpoint of a later step is stored. Threads: any.
+  void limit_to(std::uint64_t total_steps) { total_steps_ = total_steps; }
 
   /// Sets what every manifest contains besides its step. Call before the first part.
   void identify(const proto::CheckpointManifest& identity) { identity_ = identity; }
@@ -90,6 +101,7 @@ class CheckpointWriter {
     std::uint64_t step = 0;
     std::uint32_t parts_expected = 0;
     proto::HostState host;
+    std::vector<proto::StateVariable> variables;
     std::vector<std::uint64_t> begins;  ///< Offset of each variable in the file.
     std::vector<std::uint64_t> bytes;   ///< Size of each variable.
     std::vector<Part> parts;
@@ -100,7 +112,9 @@ class CheckpointWriter {
 
   [[nodiscard]] std::string part_folder(std::uint64_t step) const;
   Part* find(std::uint32_t replica);
+  [[nodiscard]] Status check_part(const proto::StatePart& part) const;
   void open_checkpoint(const proto::StatePart& part);
+  [[nodiscard]] Status check_coverage() const;
   Status create_state_file(const proto::StatePart& part);
   Status close_state_file();
   Status complete();
@@ -115,8 +129,10 @@ class CheckpointWriter {
   Setup setup_;
   News news_;
   proto::CheckpointManifest identity_;
-  bool goes_on_ = false;  ///< Existing checkpoints are this job's own.
-  int lock_ = -1;         ///< Descriptor of the locked folder.
+  bool goes_on_ = false;           ///< Existing checkpoints are this job's own.
+  std::set<std::uint64_t> whole_;  ///< Steps of the checkpoints that this job has stored or read.
+  std::optional<FolderLock> lock_;
+  std::atomic<std::uint64_t> total_steps_ = 0;  ///< 0 until known.
   std::optional<Open> open_;
   std::atomic<std::uint64_t> begun_ = 0;
   std::atomic<bool> metrics_held_ = false;

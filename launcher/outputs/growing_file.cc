@@ -39,6 +39,17 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
   return {};
 }
 
+Status sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some file systems do not support syncing a folder, and do not need it.
+  const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
+  const int reason = errno;
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
+  return synced ? Status{} : cannot_write(folder, reason);
+}
+
 GrowingFile::GrowingFile(GrowingFile&& other) noexcept
     : path_(std::move(other.path_)),
       waiting_bytes_max_(other.waiting_bytes_max_),

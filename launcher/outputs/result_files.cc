@@ -5,11 +5,11 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -63,12 +63,9 @@ Status try_to_write(const fs::path& folder) {
   return {};
 }
 
-Status write_and_sync(const std::string& path, const std::vector<std::string_view>& parts,
+/// Closes `descriptor` after writing to it.
+Status write_and_sync(int descriptor, const std::string& path, const std::vector<std::string_view>& parts,
                       const std::atomic<bool>* given_up) {
-  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) {
-    return cannot_write(path, errno);
-  }
   int reason = 0;
   for (std::string_view part : parts) {
     while (reason == 0 && !part.empty()) {
@@ -130,30 +127,24 @@ Traces traces_of(const proto::RunConfig& config) {
   return config.has_check() ? Traces{"check-logs", "check-failure.txt"} : Traces{"logs", "failure.txt"};
 }
 
-Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite, std::string_view logs,
-                                        bool sets_aside, OutputFolder held) {
+Result<FolderLock> take_output_folder(const std::string& folder, bool overwrite, std::string_view logs, bool sets_aside,
+                                      FolderLock held) {
   std::error_code error;
   const fs::path path(folder);
   fs::create_directories(path, error);
   if (error) {
     return cannot_make(folder, error);
   }
-  OutputFolder taken =
-      held.lies_at(folder) ? std::move(held) : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
-  if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: another job is writing to this folder; choose a "
-                                               "different folder, or wait until that job ends",
-                                               folder));
-  }
+  const bool is_own = held.is_of(folder);
+  POPRUN_ASSIGN(FolderLock taken, FolderLock::take("--output-dir", folder, std::move(held)));
   // No other job uses the folder now, so any files that a killed job had begun to write can be removed.
   for (const char* result : kResults) {
-    fs::remove(path / fmt::format("{}.part", result), error);
+    remove_files(path, result, ".part");
   }
   remove_files(path, "dump-step-", ".part");
   remove_files(path, ".poprun-emu-", "");
   for (const char* result : kResults) {
-    if (!overwrite && fs::exists(path / result, error)) {
+    if (!overwrite && !is_own && fs::exists(path / result, error)) {
       return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier run ({}); choose a "
                                                  "different folder, or add --overwrite to replace them",
                                                  folder, result));
@@ -169,28 +160,6 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   POPRUN_TRY(try_to_write(path));
   POPRUN_TRY(try_to_write(path / logs));
   return taken;
-}
-
-bool OutputFolder::lies_at(const std::string& path) const {
-  struct stat ours {};
-  struct stat there {};
-  return lock_ >= 0 && fstat(lock_, &ours) == 0 && stat(path.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
-         ours.st_ino == there.st_ino;
-}
-
-OutputFolder::OutputFolder() noexcept = default;
-
-OutputFolder::OutputFolder(OutputFolder&& other) noexcept : lock_(std::exchange(other.lock_, -1)) {}
-
-OutputFolder& OutputFolder::operator=(OutputFolder&& other) noexcept {
-  std::swap(lock_, other.lock_);
-  return *this;
-}
-
-OutputFolder::~OutputFolder() {
-  if (lock_ >= 0) {
-    close(lock_);
-  }
 }
 
 Status check_room(const std::string& folder, std::uint64_t bytes) {
@@ -240,13 +209,19 @@ Status clear_results(const std::string& folder, const std::string& kept, bool du
 
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up) {
-  const std::string temporary = fmt::format("{}.part", path);
   std::uint64_t needed = 0;
   for (const std::string_view part : parts) {
     needed += part.size();
   }
-  const std::optional<std::uint64_t> free = free_bytes(fs::path(path).parent_path());
-  Status written = free && *free < needed ? cannot_write(path, ENOSPC) : write_and_sync(temporary, parts, given_up);
+  if (const std::optional<std::uint64_t> free = free_bytes(fs::path(path).parent_path()); free && *free < needed) {
+    return with_room(cannot_write(path, ENOSPC).value(), path, needed);
+  }
+  const std::string temporary = fmt::format("{}.{:08x}.part", path, std::random_device()());
+  const int descriptor = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return with_room(cannot_write(path, errno).value(), path, needed);
+  }
+  Status written = write_and_sync(descriptor, path, parts, given_up);
   if (written && std::rename(temporary.c_str(), path.c_str()) != 0) {
     written = cannot_write(path, errno);
   }
@@ -254,7 +229,7 @@ Status write_whole_file(const std::string& path, const std::vector<std::string_v
     unlink(temporary.c_str());
     return with_room(written.error(), path, needed);
   }
-  return written;
+  return sync_folder(fs::absolute(path).parent_path());
 }
 
 std::string metrics_header() {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/outputs/folder_lock.h"
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "proto/coordinator.pb.h"
@@ -31,6 +32,9 @@
 ///     DIR/check-failure.txt     like failure.txt
 ///     DIR/check-logs/           like logs/
 ///
+/// A file that must be complete is first written as NAME.XXXXXXXX.part, where XXXXXXXX is random: two launchers on a
+/// network file system without locks never write to the same file.
+///
 /// A write that fails, as on a full disk, returns kInfrastructure with the file's name and, if space is short, the
 /// needed and the available space. A file that must be complete is then absent, and one that grows ends with a complete
 /// line.
@@ -43,31 +47,14 @@ struct Traces {
 };
 Traces traces_of(const proto::RunConfig& config);
 
-/// The output folder of a job, which this object keeps locked against other jobs on this machine.
-class OutputFolder {
- public:
-  /// Creates the folder and, in it, the folder `logs`, if they do not exist. Leaves the files of an earlier run in
-  /// place, except results that were incomplete when that run was killed. With `sets_aside`, moves failure.txt and the
-  /// logs of an earlier attempt to the next free attempts/N, as far as possible. `held` is the lock that an earlier
-  /// attempt has on the same `folder`, passed on so that no other job can lock the folder in between. Errors: kUsage if
-  /// the folder cannot be created or written to, if another job has locked it, or if it contains earlier results and
-  /// `overwrite` is false.
-  static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
-                                   bool sets_aside = false, OutputFolder held = {});
-
-  OutputFolder() noexcept;
-  OutputFolder(OutputFolder&& other) noexcept;
-  OutputFolder& operator=(OutputFolder&& other) noexcept;
-  ~OutputFolder();
-
- private:
-  explicit OutputFolder(int lock) : lock_(lock) {}
-
-  /// Returns whether this folder is still the one at `path`, not removed or replaced.
-  [[nodiscard]] bool lies_at(const std::string& path) const;
-
-  int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
-};
+/// Creates the output folder and, in it, the folder `logs`, if they do not exist, and locks the output folder for this
+/// job. Leaves the files of an earlier run in place, except results that were incomplete when that run was killed. With
+/// `sets_aside`, moves failure.txt and the logs of an earlier attempt to the next free attempts/N, as far as possible.
+/// `held` is the lock of an earlier attempt; if it is on this folder, the results there are this job's own. Errors:
+/// kUsage if the folder cannot be created or written to, if another job has locked it, or if it contains results of an
+/// earlier run and `overwrite` is false.
+Result<FolderLock> take_output_folder(const std::string& folder, bool overwrite, std::string_view logs = "logs",
+                                      bool sets_aside = false, FolderLock held = {});
 
 /// Checks that `bytes` of weights fit on the disk of `folder`, as far as this user can use it. The space of earlier
 /// results counts as free, since they are removed first. Errors: kInfrastructure.
@@ -78,8 +65,8 @@ Status check_room(const std::string& folder, std::uint64_t bytes);
 /// be removed; this is better discovered now than when the new result is complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
-/// Writes `parts` one after the other to `path`. The file appears either complete or not at all. If another thread sets
-/// `given_up` meanwhile, it does not appear.
+/// Writes `parts` one after the other to `path`. The file appears either complete or not at all, and what has appeared
+/// survives a crash of the machine. If another thread sets `given_up` meanwhile, it does not appear.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up = nullptr);
 

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import tempfile
@@ -399,6 +400,28 @@ class Training(JobTest):
         job = self.run_job("-n", 1, config=self.config(calls))
         other = self.run_job("-n", 1, config=self.config(spelled_out))
         self.assertEqual(job.weights_hash(), other.weights_hash())
+
+    def test_a_restart_of_a_job_that_never_had_its_folder_keeps_the_results_there(self):
+        bin_folder = self.folder / "bin"
+        bin_folder.mkdir()
+        for name in ("poprun-emu", "poprun-emu-hostio"):
+            shutil.copy(BIN / name, bin_folder / name)
+        killed_once = bin_folder / "poprun-emu-replica"
+        killed_once.write_text("#!/bin/sh\n"
+                               f"[ \"$1\" = --check-model ] && mkdir {self.folder}/once && kill -9 $$\n"
+                               f"exec {BIN}/poprun-emu-replica \"$@\"\n")
+        killed_once.chmod(0o755)
+        precious = self.folder / "out/weights.safetensors"
+        precious.parent.mkdir()
+        precious.write_text("precious")
+        config = self.folder / "train.cfg"
+        config.write_text(self.config(classifier(64, 4)))
+        job = subprocess.run([bin_folder / "poprun-emu", "-n", "1", "--restarts", "1", "--output-dir", precious.parent,
+                              config], capture_output=True, text=True, timeout=120)
+        self.assertIn("restart 1 of 1", job.stderr)
+        self.assertIn("holds the results of an earlier run (weights.safetensors)", job.stderr)
+        self.assertEqual(job.returncode, 64, job.stderr)
+        self.assertEqual(precious.read_text(), "precious")
 
     def test_a_file_beyond_any_limit_is_refused_by_its_size(self):
         """Uses sparse files of 1 TB: neither is read."""

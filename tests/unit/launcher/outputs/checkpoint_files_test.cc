@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <thread>
 
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 using Outcome = CheckpointWriter::Outcome;
 
 class CheckpointFiles : public ::testing::Test {
@@ -36,6 +38,16 @@ class CheckpointFiles : public ::testing::Test {
 
   [[nodiscard]] fs::path checkpoints() const { return folder_ / "ck"; }
   [[nodiscard]] fs::path metrics() const { return folder_ / "metrics.csv"; }
+
+  /// Returns the names in the folder of checkpoints, without the lock.
+  [[nodiscard]] std::vector<std::string> entries() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(checkpoints())) {
+      names.push_back(entry.path().filename());
+    }
+    std::erase(names, ".poprun-emu.lock");
+    return names;
+  }
 
   static void put(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
   static std::string get(const fs::path& path) {
@@ -200,7 +212,7 @@ TEST_F(CheckpointFiles, OfAJobThatWentBackStayWithThoseThatWereLater) {
     }
   }
   CheckpointWriter back = writer(1);
-  back.go_on();
+  back.go_on(50);
   store(back, 55);
   const auto at = [this](const char* name) { return (checkpoints() / name).string(); };
   EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(at("step-70"), at("step-60"), at("step-55")));
@@ -213,7 +225,7 @@ TEST_F(CheckpointFiles, OfTheSameStepTakeEachOthersPlace) {
   store(to, 2);
   EXPECT_THAT(news_, ElementsAre("2", "2"));
   EXPECT_EQ(get(checkpoints() / "step-2/metrics.csv"), "step,loss\n1,4\n2,4\n");
-  EXPECT_FALSE(fs::exists(checkpoints() / "step-2.part"));
+  EXPECT_THAT(entries(), ElementsAre("step-2"));
 }
 
 TEST_F(CheckpointFiles, ThatBreakOffLeaveNothing) {
@@ -232,7 +244,94 @@ TEST_F(CheckpointFiles, ThatBreakOffLeaveNothing) {
   to.end(0);
   EXPECT_THAT(news_, ElementsAre(HasSubstr("sent more than it announced")));
   EXPECT_THAT(checkpoints_in(checkpoints()), IsEmpty());
-  EXPECT_TRUE(fs::is_empty(checkpoints()));
+  EXPECT_THAT(entries(), IsEmpty());
+}
+
+TEST_F(CheckpointFiles, ThatWereReadStayWhereTheOnesAfterThemWereNot) {
+  {
+    CheckpointWriter before = writer();
+    store(before, 50);
+    store(before, 60);
+  }
+  put(checkpoints() / "step-60/state.safetensors", "rotten");
+  CheckpointWriter back = writer(2);
+  back.go_on(50);  // step-60 could not be read then.
+  store(back, 70);
+  EXPECT_THAT(entries(), UnorderedElementsAre("step-50", "step-60", "step-70"));
+  store(back, 80);
+  EXPECT_THAT(entries(), UnorderedElementsAre("step-70", "step-80"));
+}
+
+/// On a file system without locks, both launchers believe that the folder is theirs.
+TEST_F(CheckpointFiles, OfAnAttemptWhoseFolderALaterOneTookAreRefused) {
+  CheckpointWriter first = writer();
+  store(first, 50);
+  put(checkpoints() / ".poprun-emu.lock", "epoch 2\nhost node-b, process 7\n");
+  store(first, 60);
+  EXPECT_EQ(outcomes_.back(), Outcome::kRefused);
+  EXPECT_THAT(news_.back(), HasSubstr("a later job has taken over this folder (host node-b, process 7)"));
+  EXPECT_THAT(entries(), ElementsAre("step-50"));
+  EXPECT_EQ(read_checkpoint(checkpoints() / "step-50")->manifest.epoch(), 1U);
+}
+
+TEST_F(CheckpointFiles, ThatLackAByteOrHaveOneTwiceAreNotStored) {
+  using Change = std::function<void(proto::StatePart&)>;
+  const std::pair<const char*, Change> kWrong[] = {
+      {"no slice of 'b' from replica 1", [](proto::StatePart& part) { part.clear_slices(); }},
+      {"the half of replica 0", [](proto::StatePart& part) { part.mutable_slices(0)->set_offset(0); }},
+      {"a gap", [](proto::StatePart& part) { part.mutable_slices(0)->set_bytes(3); }},
+      {"a byte of 'a' again",
+       [](proto::StatePart& part) {
+         part.mutable_slices(0)->set_variable(0);
+         part.mutable_slices(0)->set_offset(0);
+       }},
+  };
+  for (const auto& [what, change] : kWrong) {
+    SCOPED_TRACE(what);
+    CheckpointWriter to = writer();
+    proto::StatePart wrong = part(1, 2);
+    change(wrong);
+    to.begin(wrong, done());
+    to.begin(part(0, 2), done());
+    to.write(0, "aaaabbbb");
+    to.write(1, std::string(wrong.slices().empty() ? 0 : wrong.slices(0).bytes(), 'B'));
+    to.end(0);
+    to.end(1);
+    EXPECT_EQ(outcomes_.back(), Outcome::kFailed);
+    EXPECT_THAT(news_.back(), HasSubstr("the parts do not contain each byte of"));
+    EXPECT_THAT(entries(), IsEmpty());
+  }
+}
+
+TEST_F(CheckpointFiles, WhosePartsDisagreeAreNotStored) {
+  using Change = std::function<void(proto::StatePart&)>;
+  const Change kWrong[] = {
+      [](proto::StatePart& part) { part.mutable_variables(1)->set_name("c"); },
+      [](proto::StatePart& part) { part.mutable_variables()->RemoveLast(); },
+      [](proto::StatePart& part) { part.set_parts(1); },
+  };
+  for (const Change& change : kWrong) {
+    CheckpointWriter to = writer();
+    proto::StatePart wrong = part(1, 2);
+    change(wrong);
+    to.begin(part(0, 2), done());
+    to.begin(wrong, done());
+    to.write(1, "BBBB");
+    to.end(1);
+    EXPECT_EQ(outcomes_.back(), Outcome::kFailed);
+    EXPECT_THAT(news_.back(), HasSubstr("replica 1 and replica 0 disagree about its variables or parts"));
+  }
+}
+
+TEST_F(CheckpointFiles, OfStepsThatTheJobDoesNotHaveAreNotStored) {
+  CheckpointWriter to = writer();
+  to.limit_to(2);
+  store(to, 2);
+  EXPECT_EQ(outcomes_.back(), Outcome::kStored);
+  store(to, 3);
+  EXPECT_EQ(outcomes_.back(), Outcome::kFailed);
+  EXPECT_THAT(news_.back(), HasSubstr("but the job has only 2 steps"));
+  EXPECT_THAT(entries(), ElementsAre("step-2"));
 }
 
 TEST_F(CheckpointFiles, WithBytesThatNoVariableHasAreRefused) {

@@ -39,7 +39,7 @@ TEST_F(ResultFiles, OfAnEarlierRunAreRefusedAndUntouched) {
   for (const char* name : {"weights.safetensors", "metrics.csv", "profile.json"}) {
     put(name, "precious");
 
-    const auto taken = OutputFolder::take(folder_.path(), /*overwrite=*/false);
+    const auto taken = take_output_folder(folder_.path(), /*overwrite=*/false);
 
     ASSERT_FALSE(taken);
     EXPECT_EQ(taken.error().code, ErrorCode::kUsage);
@@ -56,7 +56,7 @@ TEST_F(ResultFiles, OfAnEarlierRunStayWithOverwriteUntilTheyAreCleared) {
     put(name, "old");
   }
 
-  ASSERT_TRUE(OutputFolder::take(folder_.path(), /*overwrite=*/true));
+  ASSERT_TRUE(take_output_folder(folder_.path(), /*overwrite=*/true));
   EXPECT_EQ(get("metrics.csv"), "old");
   ASSERT_TRUE(clear_results(folder_.path(), ""));
 
@@ -105,43 +105,75 @@ TEST_F(ResultFiles, LogsOfAnEarlierRunGoWithTheFirstNewLineAndNothingElseDoes) {
 
 TEST_F(ResultFiles, FolderIsOneJobsAtATime) {
   {
-    const auto first = OutputFolder::take(path("out"), false);
+    const auto first = take_output_folder(path("out"), false);
     ASSERT_TRUE(first);
     put("out/metrics.csv", "growing");
 
-    const auto second = OutputFolder::take(path("out"), false);
+    const auto second = take_output_folder(path("out"), false);
 
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().code, ErrorCode::kUsage);
     EXPECT_THAT(second.error().message, HasSubstr("another job is writing to this folder"));
   }
-  EXPECT_TRUE(OutputFolder::take(path("out"), /*overwrite=*/true));
+  EXPECT_TRUE(take_output_folder(path("out"), /*overwrite=*/true));
 }
 
 TEST_F(ResultFiles, FolderStaysOneJobsFromAttemptToAttempt) {
-  auto first = OutputFolder::take(path("out"), false);
+  auto first = take_output_folder(path("out"), false);
   ASSERT_TRUE(first);
 
-  auto second = OutputFolder::take(path("out"), false, "logs", true, std::move(*first));
+  auto second = take_output_folder(path("out"), false, "logs", true, std::move(*first));
 
   ASSERT_TRUE(second) << second.error().message;
-  EXPECT_FALSE(OutputFolder::take(path("out"), false));
+  EXPECT_FALSE(take_output_folder(path("out"), false));
 
   fs::remove_all(path("out"));
-  const auto third = OutputFolder::take(path("out"), false, "logs", true, std::move(*second));
+  const auto third = take_output_folder(path("out"), false, "logs", true, std::move(*second));
 
   ASSERT_TRUE(third) << third.error().message;
-  EXPECT_FALSE(OutputFolder::take(path("out"), false)) << "the new folder is locked, too";
+  EXPECT_FALSE(take_output_folder(path("out"), false)) << "the new folder is locked, too";
+}
+
+// A restart may overwrite what its own earlier attempt left, but nothing else.
+TEST_F(ResultFiles, OfAnEarlierAttemptAreItsOwn) {
+  auto first = take_output_folder(path("out"), false);
+  ASSERT_TRUE(first);
+  put("out/metrics.csv", "growing");
+
+  auto second = take_output_folder(path("out"), false, "logs", true, std::move(*first));
+
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_EQ(second->epoch(), 2U);
+  put("other/metrics.csv", "precious");
+  EXPECT_FALSE(take_output_folder(path("other"), false, "logs", true, std::move(*second)));
+}
+
+TEST_F(ResultFiles, FolderThatIsLockedNamesTheJobThere) {
+  const auto first = take_output_folder(path("out"), false);
+  ASSERT_TRUE(first);
+  EXPECT_THAT(take_output_folder(path("out"), false).error().message, HasSubstr("is writing to this folder (host "));
+  EXPECT_THAT(take_output_folder(path("out"), false).error().message,
+              HasSubstr("process " + std::to_string(getpid()) + "); choose"));
+}
+
+TEST_F(ResultFiles, FolderBelongsToTheLaterAttempt) {
+  const auto first = take_output_folder(path("out"), false);
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->check());
+  put("out/.poprun-emu.lock", "epoch 2\nhost node-b, process 7\n");
+  ASSERT_FALSE(first->check());
+  EXPECT_EQ(first->check().error().code, ErrorCode::kUsage);
+  EXPECT_THAT(first->check().error().message, HasSubstr("(host node-b, process 7)"));
 }
 
 TEST_F(ResultFiles, FolderIsMadeWithItsParents) {
-  ASSERT_TRUE(OutputFolder::take(path("a/b/c"), false));
+  ASSERT_TRUE(take_output_folder(path("a/b/c"), false));
   EXPECT_TRUE(fs::is_directory(path("a/b/c/logs")));
 }
 
 TEST_F(ResultFiles, FolderThatCannotBeMadeIsAUsageErrorWithTheReason) {
   put("file", "");
-  const auto taken = OutputFolder::take(path("file/out"), false);
+  const auto taken = take_output_folder(path("file/out"), false);
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kUsage);
   EXPECT_THAT(taken.error().message, HasSubstr("cannot be created: Not a directory"));

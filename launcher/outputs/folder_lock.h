@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// A job's exclusive use of a folder, recorded in its file `.poprun-emu.lock`:
+///
+///     epoch 3
+///     host node-7, process 4711
+///
+/// The file is open for writing and has an open-file-description lock (fcntl), which NFS passes on to its server. (A
+/// lock on the folder itself, by flock, would bind only the processes of one NFS client.) Each attempt of a job raises
+/// the epoch. If the file system supports no locks, a second launcher is not refused; it then has the higher epoch, and
+/// `check` fences off the first one.
+class FolderLock {
+ public:
+  /// Locks `folder`, which must exist, and raises its epoch. `held` is a lock that an earlier attempt has, perhaps on
+  /// the same folder; it is passed on so that no other job can lock the folder in between. A file that cannot be
+  /// created or written to, as on a full disk, is no error: then the lock has no effect. `option` names the folder in
+  /// messages. Errors: kUsage if another job has locked the folder; the message names its host and process.
+  static Result<FolderLock> take(const std::string& option, const std::string& folder, FolderLock held = {});
+
+  FolderLock() noexcept = default;
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&& other) noexcept;
+  ~FolderLock();
+
+  /// Checks that no later attempt has taken the folder. Call this before a file gets its final name. Reads a small
+  /// file. Threads: any, but not while the object moves. Errors: kUsage, which names the host and process of the later
+  /// attempt.
+  [[nodiscard]] Status check() const;
+
+  /// Returns whether this object has taken `folder`, which has not been removed or replaced since.
+  [[nodiscard]] bool is_of(const std::string& folder) const;
+
+  [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+
+ private:
+  std::string option_;
+  std::string folder_;
+  int file_ = -1;
+  std::uint64_t epoch_ = 0;
+};
+
+}  // namespace poprun::launcher
