@@ -144,7 +144,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     }
     if (selection_.fingerprint().empty()) {
       end({grpc::StatusCode::INVALID_ARGUMENT,
-           "selection: the fingerprint that Describe returned is missing; does the job run a different version?"});
+           "selection: the fingerprint that Describe returned is missing; is the job running a different version?"});
       return;
     }
     datasets_.load_then(
