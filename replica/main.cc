@@ -95,7 +95,7 @@ class Instance {
     return {};
   }
 
-  /// Ends the process, with its other replicas, which wait for the failed one. Only the first caller's error counts.
+  /// Ends the process with its other replicas, which wait for the failed one. Only the first caller's error counts.
   [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
