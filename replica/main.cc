@@ -42,9 +42,9 @@ namespace {
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
-constexpr std::chrono::seconds kLastCheckpointMax{600};  // Maximum wait for a full disk to accept it.
+constexpr std::chrono::seconds kLastCheckpointMax{600};  // Maximum wait for a full disk.
 
-/// Returns the value of each replica. Collective.
+/// Returns the values of all replicas, in their order. Collective.
 Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {
   std::vector<std::uint64_t> all(communicator.size());
   POPRUN_TRY(
@@ -95,7 +95,7 @@ class Instance {
     return {};
   }
 
-  /// Ends the process, with its other replicas, which wait for the failed one. Only the first caller's error counts.
+  /// Ends the process with its other replicas, which wait for the failed one. Only the first caller's error counts.
   [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
@@ -251,7 +251,7 @@ class Instance {
     return program;
   }
 
-  /// Tells waiting replicas that replica 0 compiles once more. Errors are reported by the next exchange.
+  /// Tells waiting replicas that replica 0 is compiling once more. Errors are reported by the next exchange.
   void tell_of_compilation() {
     ++compilations_;
     client_.progress(ReplicaId{0}, 0,

@@ -14,7 +14,7 @@
 namespace poprun::collectives {
 
 /// Runs all-reduces one after another, on its own thread and channel, while the replica does other work. Threads: call
-/// `begin` and `await` from one thread. The destructor waits for all-reduces in progress, until their deadline at most.
+/// `begin` and `await` from one thread. The destructor waits for all-reduces in progress, at most until their deadline.
 class Background {
  public:
   Background() = default;

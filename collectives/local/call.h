@@ -57,8 +57,8 @@ std::string describe(const Call& call);
 /// Returns " ('conv1.weight.gradient' and 9 more)"; empty if the call has no names.
 std::string names_of(const Call& call);
 
-/// Returns the longest prefix of a UTF-8 text that has at most `bytes_max` bytes and splits no character. Text on the
-/// wire must stay valid UTF-8, because protobuf would otherwise drop the whole failure report.
+/// Returns the longest prefix of a UTF-8 text that has at most `bytes_max` bytes and does not split a character. Text
+/// on the wire must stay valid UTF-8, because protobuf would otherwise drop the whole failure report.
 std::string_view cut_to(std::string_view text, std::size_t bytes_max);
 
 /// Formats replica numbers: "replica 5", "replicas 0-2, 5". Requires: `replicas` are ascending and not empty.

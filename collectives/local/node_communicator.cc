@@ -332,8 +332,8 @@ Result<NodeSegment*> NodeCommunicator::form_group(const Call& call, const std::v
   return &segment;
 }
 
-// The first member in this process maps new memory for the process. The replicas of a process are neighbours, and the
-// leader is the first of them.
+// The first member in this process maps new memory for the process. The replicas of a process have consecutive
+// indices, and the leader is the first of them.
 NodeCommunicator::Options NodeCommunicator::options_among(const std::vector<std::size_t>& members) const {
   const auto index_of_first_from = [&](std::size_t replica) {
     return static_cast<std::size_t>(std::ranges::lower_bound(members, replica) - members.begin());

@@ -73,7 +73,7 @@ class SharedMemory {
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...   stride: whole pages
 ///
 ///   control   rendezvous of all replicas; in the first room
-///   mailboxes two of kMailBytes, for payloads small enough to be copied
+///   mailboxes two of kMailBytes each, for payloads small enough to be copied
 ///   staging   kStagingBytes, for buffers that peers cannot read
 ///   wire      for exchange with other hosts, as large as the creator requests; in the first room
 ///
@@ -107,7 +107,7 @@ class NodeSegment {
   /// process creates the segment.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
-  /// Returns the bytes of one replica's room in a segment of `replicas` replicas. The rooms of its groups need no more.
+  /// Returns the size of one replica's room in a segment of `replicas` replicas. The rooms of its groups need no more.
   static Bytes room_bytes(std::size_t replicas, Bytes wire);
 
   /// The memory for Rendezvous::Options.
@@ -151,7 +151,7 @@ class NodeSegment {
   Peers peers_;
   std::size_t replicas_;
   SharedMemory memory_;                  ///< The rooms; empty for a group.
-  std::vector<std::byte*> rooms_;        ///< By replica.
+  std::vector<std::byte*> rooms_;        ///< One per replica.
   const NodeSegment* parent_ = nullptr;  ///< Segment from which this group was formed; else null.
   std::vector<std::size_t> members_;     ///< The group's members in the parent.
 

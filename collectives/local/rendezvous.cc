@@ -179,7 +179,7 @@ Status Rendezvous::pass_barrier(std::chrono::milliseconds patience) {
     board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
     wake_all(board_->word);
   }
-  // The arrivals are stored last, so that a replica that sees all of them also sees that the barrier is done.
+  // The arrivals are stored last, so that a replica that sees all of them also sees that the barrier is complete.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
   return last ? Status{} : sleep_while(before, patience);
 }

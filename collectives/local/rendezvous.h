@@ -76,8 +76,8 @@ class Rendezvous {
     std::chrono::milliseconds deadline{0};  ///< Limit of each wait.
     LastExcuse last_excuse{};               ///< The deadline counts from the last excuse during a wait.
     std::shared_ptr<CallLog> log{};         ///< Records every call.
-    /// Decides whether a call may begin if more replicas take part than meet here. Every replica calls it with the
-    /// announcements of all replicas that meet here. If empty, all announcements must be identical.
+    /// Decides whether a call may begin; needed if more replicas take part than meet here. Every replica calls it with
+    /// the announcements of all replicas that meet here. If empty, all announcements must be identical.
     std::function<Status(std::span<const Call>)> agree;
   };
 
@@ -92,8 +92,8 @@ class Rendezvous {
   /// that they passed.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas inside a call. If missing replicas are on their way, it waits for `patience` longer than
-  /// the deadline.
+  /// Waits for all replicas inside a call. If missing replicas are on their way, it waits up to `patience` longer
+  /// than the deadline.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
   /// Reports that this replica is on its way. Call it regularly while waiting for something other than this rendezvous:

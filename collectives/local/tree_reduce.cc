@@ -15,7 +15,7 @@
 #include "replica/base/half.h"
 
 // The build targets generic x86-64. These loops do the arithmetic of an exchange, so they are also compiled for wider
-// vectors, and the loader picks one version. Builds with sanitizers are excluded: the loader picks before they start.
+// vectors, and the loader picks one version. This does not work with sanitizers: the loader picks before they start.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define POPRUN_FOR_EACH_VECTOR_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -44,7 +44,7 @@ struct Larger {
   }
 };
 
-/// Replaces any NaN by the same NaN. The bits of a sum of two NaNs are the compiler's choice and differ between full
+/// Replaces any NaN with the same NaN. The bits of a sum of two NaNs are the compiler's choice and differ between full
 /// vectors and leftover elements, so they would depend on where the data is cut.
 inline float settled(float value) {
   return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;

@@ -32,7 +32,7 @@ class Pieces {
   /// Returns the pieces of these bytes, in order and without gaps. Requires: the bytes exist and are whole elements.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;
 
-  /// Returns the fewest pieces that have one element type each.
+  /// Merges neighbouring pieces of the same element type, without their bytes and places, and returns the result.
   [[nodiscard]] std::vector<Piece> types() const;
 
   /// Returns whether peers can find all of these bytes.

@@ -12,7 +12,7 @@ constexpr std::size_t kTravel = 2;
 /// Number of slots, one per chunk in progress. One more tick passes until all replicas have read a slot.
 constexpr std::size_t kSlots = kTravel + 2;
 
-/// A call is cut into this many chunks, so that they overlap, but no chunk is smaller than `kLeastChunkBytes`.
+/// A call is cut into at least this many chunks, so that they overlap, unless chunks fall below `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
 constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
 

@@ -38,8 +38,8 @@ namespace poprun::collectives {
 /// turn: two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still
 /// read.
 ///
-///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
-///           element | result: by element of the chunk |
+///   slot:   | sums: ordered by the host that combines them, subtree, element | received: by host,
+///           subtree, element | result: by element of the chunk |
 ///
 /// Sources are read in place if peers can find them, and otherwise from the staging areas, which costs a copy and one
 /// more meeting. Sums of halves travel as float32, because rounding them on the way would change the result; results
@@ -90,7 +90,7 @@ class ChunkPipeline {
   static std::vector<Chunk> cut(std::size_t bytes, std::size_t step, std::span<const std::size_t> copies,
                                 std::size_t width = 1);
 
-  /// Runs a collective. All replicas run the same job with their own pieces, `fill` and `take`. Errors: HostExchange's.
+  /// Runs `job`, the same on all replicas except for pieces, `fill` and `take`. Errors: those of HostExchange.
   Status run(const Job& job);
 
  private:

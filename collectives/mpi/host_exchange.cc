@@ -19,7 +19,7 @@ std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
   return plan.replicas[host].size() * sizeof(Call);
 }
 
-/// Returns the bytes of a host's room for a payload; 0 if calls and payload do not fit into one message, because only a
+/// Returns the size of a host's room for a payload; 0 if calls and payload do not fit into one message, because only a
 /// single message may be shorter than its receive buffer.
 std::size_t room_bytes(const HostPlan& plan, std::size_t host) {
   return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;

@@ -18,7 +18,7 @@ namespace poprun::collectives {
 
 /// A small payload that travels with the announcement of a call.
 struct Payload {
-  std::vector<std::size_t> bytes;            ///< By host.
+  std::vector<std::size_t> bytes;            ///< For each host.
   std::function<void(std::byte* to)> write;  ///< Writes this host's payload.
 };
 
@@ -34,15 +34,15 @@ class Announcements {
   /// `memory` and `plan` must outlive this object. The memory must also outlive any failed transfer.
   Announcements(std::byte* memory, const HostPlan& plan) : memory_(memory), plan_(&plan) {}
 
-  /// Returns whether payloads of these sizes, by host, may travel with the announcements, because a separate phase
-  /// would be slower.
+  /// Returns whether payloads of these sizes, one per host, are small enough to travel with the announcements. For
+  /// such payloads, a separate phase would be slower.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
   /// Begins to exchange the calls of this host's replicas, and this host's payload if it has one, with all other hosts.
   /// The payload must fit. The leaders call this and then wait for the wire.
   void post(HostWire& wire, std::span<const Call> calls, const Payload* payload) const;
 
-  /// All calls, by replica index.
+  /// All calls, in the order of the replica indices.
   [[nodiscard]] std::vector<Call> calls() const;
 
   /// The payload that came from `host`. Valid until this replica announces its next call.
@@ -94,7 +94,7 @@ class HostExchange {
   bool carries_;
   std::chrono::milliseconds deadline_;
   std::string call_;   ///< "all-reduce 17".
-  bool told_ = false;  ///< Whether the other hosts know of the failure.
+  bool told_ = false;  ///< Whether the other hosts have been told of the failure.
 };
 
 }  // namespace poprun::collectives

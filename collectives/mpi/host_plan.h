@@ -21,10 +21,10 @@ struct Process {
 struct HostPlan {
   std::size_t self = 0;                            ///< This host.
   std::vector<Process> processes;                  ///< In the order of their replicas.
-  std::vector<std::size_t> numbers;                ///< By index: number in the job, ascending.
-  std::vector<std::vector<std::size_t>> replicas;  ///< By host: indices, ascending.
-  std::vector<std::vector<Subtree>> subtrees;      ///< By host: subtrees of its replicas.
-  std::vector<double> shares;                      ///< By host: its share of an all-reduce (see `shares_of`).
+  std::vector<std::size_t> numbers;                ///< For each index: number in the job, ascending.
+  std::vector<std::vector<std::size_t>> replicas;  ///< For each host: indices, ascending.
+  std::vector<std::vector<Subtree>> subtrees;      ///< For each host: subtrees of its replicas.
+  std::vector<double> shares;                      ///< For each host: its share of an all-reduce (see `shares_of`).
 
   /// Creates the plan for all processes of the job; `self` is this host.
   HostPlan(std::vector<Process> processes, std::size_t self);

@@ -128,8 +128,8 @@ class HostWire {
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace, const std::string& call,
               const std::function<void()>& while_waiting);
 
-  /// Tells all other hosts that still listen why this host gives up. If several replicas of a process have a wire, each
-  /// of them may call this, not only the replica that carries data.
+  /// Tells all other hosts that are still listening why this host gives up. If several replicas of a process have a
+  /// wire, each of them may call this, not only the replica that carries data.
   void tell(const Error& error);
 
  private:
@@ -163,7 +163,7 @@ class HostWire {
   std::vector<Process> processes_;
   int channel_;
   std::size_t self_ = 0;                            ///< Index of this process.
-  std::vector<std::vector<std::size_t>> carriers_;  ///< By host: indices of its processes.
+  std::vector<std::vector<std::size_t>> carriers_;  ///< For each host: indices of its processes.
   std::size_t lane_ = 0;                            ///< This process's position among those of its host.
   std::deque<Post> posts_;                          ///< Oldest first.
   std::vector<int> waiting_;                        ///< Ranks that have answered that they are waiting.

@@ -25,7 +25,7 @@ std::vector<std::size_t> replicas_by_host(const HostPlan& plan) {
   return counts;
 }
 
-/// Returns the bytes by host: `copies[h]` times `bytes`.
+/// Returns, for each host h, the number of bytes: `copies[h]` times `bytes`.
 std::vector<std::size_t> bytes_of(std::vector<std::size_t> copies, std::size_t bytes) {
   for (std::size_t& count : copies) {
     count *= bytes;
@@ -83,7 +83,7 @@ Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   return status;
 }
 
-/// Returns, by host, the bytes of the sums of all its subtrees.
+/// Returns, for each host, the size of the sums of all its subtrees.
 std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const {
   std::vector<std::size_t> sums;
   for (std::size_t h = 0; h < hosts(); ++h) {
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Communicator>> HostsCommunicator::group(Group group) {
 
 Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group, Members mine) {
   const auto plan = std::make_shared<const HostPlan>(plan_->among(mine.list()));
-  std::vector<std::size_t> members;  // The members on this host, by local index.
+  std::vector<std::size_t> members;  // Local indices of the members on this host.
   Bytes wire{0};                     // Enough for every group with a member here.
   for (std::size_t i = 0; i < locals(); ++i) {
     const std::size_t replica = plan_->replicas[plan_->self][i];

@@ -29,7 +29,7 @@ namespace poprun::collectives {
 /// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as sums and (H - 1) f as
 /// results. If the replicas of each host form one subtree, as with 4 hosts of 4 replicas, S is 1, the shares are equal,
 /// and the host sends 2 (H - 1) / H of the data, which is the minimum. Otherwise, S is at most 2 log2 of the number of
-/// the host's replicas if they are neighbours, and hosts with more sums get larger shares (see `shares_of`).
+/// the host's replicas if these are consecutive, and hosts with more sums get larger shares (see `shares_of`).
 class HostsCommunicator final : public Communicator {
  public:
   struct Options {

@@ -72,7 +72,7 @@ Status check_mpi() {
   return {};
 }
 
-/// Exchanges `mine` between all processes. Returns the values by rank, with nothing for those that miss `limit`.
+/// Exchanges `mine` between all processes. Returns the value of each rank, or nothing for ranks that miss `limit`.
 template <typename Words>
 std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
   using Told = std::optional<Words>;

@@ -201,10 +201,9 @@ Result<JobFolder> JobFolder::make(const SessionPlace& place) {
   for (;;) {
     std::string path = place.base / (job_folder_prefix() + "XXXXXX");
     if (mkdtemp(path.data()) == nullptr) {
-      return fail(
-          ErrorCode::kHostResources,
-          fmt::format("cannot create the folder that Open MPI needs in {}: {}; set TMPDIR to a different folder",
-                      place.base.string(), std::strerror(errno)));
+      return fail(ErrorCode::kHostResources,
+                  fmt::format("cannot create a folder for Open MPI in {}: {}; set TMPDIR to a different folder",
+                              place.base.string(), std::strerror(errno)));
     }
     Descriptor folder = open_folder(path);
     if (folder.number() < 0) {

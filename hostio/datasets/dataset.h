@@ -85,9 +85,9 @@ struct DatasetFamily {
 /// for tokens, which are read once.
 ///
 /// Errors of all functions
-///   kUsage  no family knows this source (the message lists the known ones), a parameter is wrong, or
+///   kUsage  no family accepts this source (the message names known forms), a parameter is wrong, or
 ///           `scope` does not admit a file.
-///   kData   a file is missing or damaged, changes during the read, or does not fit this host's memory;
+///   kData   a file is missing or damaged, changes during the read, or does not fit in this host's memory;
 ///           the message names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},
                                         bool with_fingerprint = true);

@@ -17,7 +17,7 @@ constexpr std::size_t kHeaderPrefix = std::size_t{64} << 10;
 /// Reads the bytes of a file, or of its beginning, in order. Gzip data, with any number of members, is inflated; other
 /// data is unchanged. Any input yields bytes or an error. Memory use depends on the actual bytes, not on claimed sizes.
 /// Errors of all member functions: kData if the gzip data is damaged or truncated, or the inflated bytes do not fit
-/// this host's memory; the message calls the data `name`.
+/// in this host's memory; the message calls the data `name`.
 class Content {
  public:
   /// `bytes` must outlive the content. `scope` records the progress and limits the memory.
@@ -78,7 +78,7 @@ class Content {
         if (rest_.empty()) {
           break;
         }
-        inflateReset(&zlib_);  // A further gzip member follows, as gunzip allows.
+        inflateReset(&zlib_);  // Another gzip member follows, as gunzip allows.
         ended_ = false;
       }
       const std::size_t in = std::min(rest_.size(), kPiece);

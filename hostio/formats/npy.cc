@@ -186,7 +186,7 @@ double number(const NpyHeader& header, const std::byte* at) {
   return static_cast<double>(bits);
 }
 
-/// The sizes of the result's dimensions, and the distances between neighbours along them in the file, in elements.
+/// The sizes of the result's dimensions, and the strides of these dimensions in the file, in elements.
 struct Walk {
   std::vector<std::uint64_t> sizes;
   std::vector<std::uint64_t> strides;

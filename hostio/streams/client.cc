@@ -101,7 +101,7 @@ class PrefetchingStream final : public HostStream {
     }
     if (batches_.empty()) {
       return tl::unexpected(
-          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job stops before the missing batch"}));
+          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job is stopping before the missing batch"}));
     }
     HostBatch batch = std::move(batches_.front());
     batches_.pop_front();
@@ -167,7 +167,7 @@ class PrefetchingStream final : public HostStream {
         case PullCall::Event::kOver:
           return std::nullopt;
         case PullCall::Event::kSilence:
-          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it does not respond");
+          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it is not responding");
         case PullCall::Event::kBatch:
           break;
       }
@@ -178,8 +178,8 @@ class PrefetchingStream final : public HostStream {
       }
       if (batch.fingerprint() != options_.selection.fingerprint()) {
         return grpc::Status(grpc::StatusCode::DATA_LOSS,
-                            fmt::format("the data server at {} sends batches of a dataset that it did not describe to "
-                                        "this job; does the server run a different version?",
+                            fmt::format("the data server at {} is sending batches of a dataset that it did not "
+                                        "describe to this job; is it running a different version?",
                                         options_.address));
       }
       if (batch.sequence() != next_sequence_) {
@@ -231,7 +231,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// Waits for our own replica to take batches. Returns false if the stream is being destroyed.
+  /// Waits until this replica has taken batches from the queue. Returns false if the stream is being destroyed.
   bool wait_for_room() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopping_ || 2 * batches_.size() <= options_.prefetch_batches; });
@@ -250,7 +250,7 @@ class PrefetchingStream final : public HostStream {
   /// Returns the error that ends the stream, if any.
   std::optional<Error> verdict(const grpc::Status& status) const {
     if (status.ok()) {
-      return Error{ErrorCode::kBug, fmt::format("batch {} was requested, but the stream of replica {} ends before it",
+      return Error{ErrorCode::kBug, fmt::format("batch {} was requested, but the stream of replica {} ended before it",
                                                 next_sequence_, options_.selection.replica())};
     }
     if (std::optional<Error> error = final_error(status, options_.address)) {
@@ -278,8 +278,8 @@ class PrefetchingStream final : public HostStream {
     lost_since_ = last_success_;
     log::write(log::Level::kWarning, options_.log_source,
                next_sequence_ == options_.first_sequence
-                   ? fmt::format("data server {} does not answer yet ({}); retrying for up to {:g} s", options_.address,
-                                 reason_of(status), seconds(options_.timeout))
+                   ? fmt::format("data server {} has not answered yet ({}); retrying for up to {:g} s",
+                                 options_.address, reason_of(status), seconds(options_.timeout))
                    : fmt::format("lost the connection to data server {} after batch {} ({}); retrying for up to {:g} s",
                                  options_.address, next_sequence_ - 1, reason_of(status), seconds(options_.timeout)));
   }

@@ -44,7 +44,7 @@ struct HostStreamOptions {
 ///                 the message names address, time and remedy.
 ///   kData         the dataset is missing, damaged or does not have the selection's fingerprint;
 ///                 the message is the server's.
-///   kUsage        the selection or the token is wrong, or another service answers.
+///   kUsage        the selection or the token is wrong, or a different service answers at the address.
 ///   kBug          next() was called after the last batch of an evaluation, or the server miscounts.
 std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options);
 

@@ -295,7 +295,7 @@ Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read
   if (entries_.size() > 1 && !fits(limits_.bytes_max, limits_.datasets_max)) {
     std::erase_if(entries_, [&](const Entry& entry) { return entry.read.stored == read.stored; });
     return fail(ErrorCode::kHostResources,
-                fmt::format("{}: there is no memory for this dataset in addition to the {} in use; this server stores "
+                fmt::format("{}: there is no space for this dataset in addition to the {} in use; this server stores "
                             "at most {} of datasets",
                             text_of(name), counted(entries_.size(), "dataset"), mebibytes_text(limits_.bytes_max)));
   }

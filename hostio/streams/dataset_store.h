@@ -29,7 +29,7 @@ struct StoreLimits {
 /// The data that a server keeps from the files of datasets. It is identified by the contents of the files, not only by
 /// their names: a job gets the data that was described to it, or an error. Files that were replaced are read again and
 /// stored in addition to their earlier contents. The least recently requested datasets are dropped first, but never one
-/// in use. A load for which memory is too small drops all idle datasets. A load that failed is retried at the next
+/// in use. A load that runs short of memory drops all idle datasets. A load that failed is retried at the next
 /// request. Threads: any. Loads and descriptions run on the store's own threads, a few at a time, so that a large
 /// dataset does not delay the others. Each of them first checks that this host has enough memory.
 class DatasetStore {
@@ -58,10 +58,10 @@ class DatasetStore {
   /// described; kHostResources if `requests_max` are already waiting, or the datasets in use leave no space.
   void load_then(const std::string& source, const std::string& fingerprint, Done done);
 
-  /// Loads the dataset for a client that will soon request it, unless many other requests wait.
+  /// Loads the dataset for a client that will soon request it, unless many other requests are waiting.
   void load_soon(const std::string& source, const std::string& fingerprint);
 
-  /// Progress of the description or load of a source that a client waits for.
+  /// Progress of the description or load of a source that a client is waiting for.
   proto::Loading describing(const std::string& source);
   proto::Loading loading(const std::string& source);
 
@@ -80,7 +80,7 @@ class DatasetStore {
     bool came_late = false;  ///< Arrived after the load began, so the load may have read older files.
   };
 
-  /// A load that is running or waits to begin, and all requests that wait for it.
+  /// A load that is running or waiting to begin, and all requests that wait for it.
   struct Load {
     std::shared_ptr<Reading> reading;
     std::vector<Request> requests;
@@ -105,7 +105,7 @@ class DatasetStore {
   const std::shared_ptr<Reading::Shared> readings_ = std::make_shared<Reading::Shared>();
   std::mutex mutex_;
   std::vector<Entry> entries_;
-  std::map<std::string, Load> loads_under_way_;  ///< By stored_name.
+  std::map<std::string, Load> loads_under_way_;  ///< Keyed by stored_name.
   /// The latest unfinished description of each source.
   std::map<std::string, std::weak_ptr<Reading>> descriptions_under_way_;
   std::size_t requests_waiting_ = 0;

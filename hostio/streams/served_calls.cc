@@ -144,7 +144,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     }
     if (selection_.fingerprint().empty()) {
       end({grpc::StatusCode::INVALID_ARGUMENT,
-           "selection: the fingerprint that Describe returned is missing; does the job run a different version?"});
+           "selection: the fingerprint that Describe returned is missing; is the job running a different version?"});
       return;
     }
     datasets_.load_then(
@@ -180,8 +180,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
     POPRUN_ASSIGN(Sampler sampler, Sampler::make(selection_, items_of(description, selection_.split())));
     const std::uint64_t bytes = batch_bytes(description, selection_.micro_batch_size());
     if (bytes > kBatchBytesMax) {
-      return fail(ErrorCode::kUsage, fmt::format("a micro-batch of {} samples of \"{}\" takes {}, but a host stream "
-                                                 "message holds at most {}; use a smaller data.micro-batch-size",
+      return fail(ErrorCode::kUsage, fmt::format("a micro-batch of {} samples of \"{}\" needs {}, but a host stream "
+                                                 "message can hold at most {}; use a smaller data.micro-batch-size",
                                                  grouped(selection_.micro_batch_size()), selection_.source(),
                                                  mebibytes_text(bytes), mebibytes_text(kBatchBytesMax)));
     }

@@ -200,10 +200,10 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
-  return {"", fail(ErrorCode::kUsage,
-                   fmt::format("poprun-emu-replica does not know the question '{}'; available: --list-models, "
-                               "--compile, --estimate, --profile, --check-model",
-                               fmt::join(arguments, " ")))};
+  return {"",
+          fail(ErrorCode::kUsage, fmt::format("poprun-emu-replica: unknown question '{}'; available: --list-models, "
+                                              "--compile, --estimate, --profile, --check-model",
+                                              fmt::join(arguments, " ")))};
 }
 
 }  // namespace poprun

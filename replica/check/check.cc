@@ -309,10 +309,10 @@ class Check {
   std::vector<Variant> variants_;
   proto::CheckPlan plan_;
   std::vector<std::span<std::byte>> memory_;
-  std::vector<Bytes> touched_;  ///< Memory touched so far, by IPU.
+  std::vector<Bytes> touched_;  ///< Memory touched so far, for each IPU.
   std::optional<Reference> reference_;
-  /// Programs that ran, by digest. A variant that compiles to one of these, such as a different schedule of a single
-  /// micro-batch, does not have to run.
+  /// Programs that ran, keyed by digest. A variant that compiles to one of these, such as a different schedule of a
+  /// single micro-batch, does not have to run.
   std::map<std::uint64_t, Executed> executed_;
 };
 

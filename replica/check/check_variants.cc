@@ -23,7 +23,7 @@ namespace {
 /// The layers in each stage of a job.
 struct Stages {
   std::vector<std::string> layers;   ///< All layers of the model.
-  std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
+  std::vector<std::int64_t> counts;  ///< Counted layers of each stage.
   std::vector<std::string> begins;   ///< First layer of each stage except the first.
 };
 

@@ -23,7 +23,7 @@ struct StateDigest {
   }
 };
 
-/// Digests by name: weights, running statistics, optimiser state, loss and accuracy.
+/// Digests, keyed by name, of weights, running statistics, optimiser state, loss and accuracy.
 using StateDigests = std::map<std::string, StateDigest, std::less<>>;
 
 /// The replica's shard of a tensor: number `self` of `count`.
@@ -41,7 +41,7 @@ class StateRecord final : public StepWatcher {
   /// Adds the outcome of an evaluation after the last step, as one more step.
   void add(const EvaluationReport& evaluation);
 
-  /// Returns the digests by step, followed by those of the evaluation if there was one.
+  /// Returns the digests of each step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
   /// Returns the mean wall seconds per step. Leaves out the first step, which touches all memory, if there are others.
@@ -56,7 +56,7 @@ class StateRecord final : public StepWatcher {
   const Program& program_;
   OwnShard shard_;
   std::vector<StateDigests> steps_;
-  std::vector<double> seconds_;  ///< By step.
+  std::vector<double> seconds_;  ///< For each step.
   double began_ = 0;
 };
 

@@ -14,7 +14,7 @@
 #include "replica/choices/choices.h"
 #include "replica/program/program.h"
 
-/// Ways to run one job that must give bit-identical results.
+/// Ways to run one job, all of which must give bit-identical results.
 namespace poprun {
 
 /// Where a variant keeps weights, optimiser state, accumulators and stashes.

@@ -16,7 +16,7 @@
 /// says otherwise.
 namespace poprun {
 
-/// The words of an enum, by value; options list them in this order.
+/// The words of an enum, in the order of its values; options list them in this order.
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 

@@ -21,8 +21,8 @@ WeightsPolicy weights_policy(const proto::RunConfig& config);
 /// Matches the weights that the Program reads from the host with the file's tensors. Errors: those of match_weights.
 Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file, const WeightsPolicy& policy);
 
-/// Returns the matched weights as float32 bytes, by the model's names. Frees each tensor after use. Requires: `file`
-/// contains the data, and `match` belongs to it.
+/// Returns the matched weights as float32 bytes, keyed by the model's names. Frees each tensor after use. Requires:
+/// `file` contains the data, and `match` belongs to it.
 HostWeights weights_from(FileTensors file, const WeightMatch& match);
 
 /// Converts numbers of a type ("f32", "f16", "bf16" or "f64") to float32 bytes. Only "f64" can lose precision.

@@ -141,7 +141,7 @@ Result<const Pass*> find_pass(std::string_view name) {
   for (const Pass& pass : all_passes()) {
     names.emplace_back(pass.name);
   }
-  return fail(ErrorCode::kUsage, fmt::format("--pass {}: there is no such pass; {}", name, suggestion(name, names)));
+  return fail(ErrorCode::kUsage, fmt::format("--pass {}: unknown pass; {}", name, suggestion(name, names)));
 }
 
 /// Parses a job and checks that passes and proofs can work on it.

@@ -22,7 +22,7 @@ namespace poprun {
 /// Returns the first section, `# options`, with a line break at its end.
 std::string options_text(const proto::RunConfig& config, const proto::Dataset& dataset);
 
-/// Returns a job under the name of the pass that it comes from.
+/// Returns a job as text, under a heading that names the pass after which it was printed.
 std::string state_text(std::string_view pass, const Job& job);
 
 /// Returns the bytes of the file that `model.onnx` names.

@@ -66,7 +66,7 @@ struct PrefixRule {
   friend auto operator<=>(const PrefixRule&, const PrefixRule&) = default;
 };
 
-/// The matches of a rule: weights by name, each with the modern name of its tensor in the file.
+/// The matches of a rule: names of weights, each with the modern name of its tensor in the file.
 struct Matched {
   std::map<std::string, std::string> names;
   std::size_t fitting = 0;  ///< Matches with the same shape.
@@ -367,7 +367,7 @@ class Matcher {
   const FileTensors& file_;
   std::map<std::string, Shape> missing_;       ///< Weights without a tensor, with their shapes.
   std::map<std::string, Shape> shapes_;        ///< Weights with a tensor of their own, with their shapes.
-  std::map<std::string, std::string> unused_;  ///< Unmatched tensors, by modern name.
+  std::map<std::string, std::string> unused_;  ///< Unmatched tensors, keyed by modern name.
   std::size_t count_ = 0;                      ///< Number of weights.
   std::size_t tensors_ = 0;                    ///< Tensors in the file, without buffers.
   WeightMatch result_;

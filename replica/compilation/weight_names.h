@@ -11,7 +11,7 @@
 #include "replica/graph/types.h"
 
 /// Matches the tensors of a file of initial weights with the model's weights. Names in files of Hugging Face's models
-/// depend on the class that was saved. Names may come from older versions or be without the prefix of the full model,
+/// depend on the class that was saved. Names may come from older versions or lack the prefix of the full model,
 /// and files may contain buffers and second copies of tied weights.
 namespace poprun {
 
@@ -42,7 +42,7 @@ struct MatchOptions {
 /// Finds the file's tensor for each weight:
 ///
 ///   by its own name
-///   gamma, beta      are weight, bias, unless the model has such a name itself
+///   gamma, beta      count as weight, bias, unless the model itself has a weight of that name
 ///   a prefix         such as "transformer.", if it is on half of the names on one side (model or file) and missing on
 ///                    the other side, and no other prefix fits equally well
 ///   tied weights     lm_head.weight is the token embedding; if the file has both, they must be identical

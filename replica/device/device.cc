@@ -98,8 +98,8 @@ std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std:
 }
 
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers) {
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Bytes> carried;  // By link and direction.
-  std::map<std::uint32_t, Bytes> local;                              // By IPU.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Bytes> carried;  // For each link and direction.
+  std::map<std::uint32_t, Bytes> local;                              // For each IPU.
   for (const LinkTransfer& transfer : transfers) {
     if (transfer.from == transfer.to) {
       local[transfer.from] += transfer.bytes;

@@ -66,7 +66,7 @@ struct Work {
   Arithmetic arithmetic = Arithmetic::kF32;
 };
 
-/// The device time of some work, by activity of the chip.
+/// The device time of some work, for each activity of the chip.
 struct DeviceTime {
   Cycles compute;
   Cycles exchange;
@@ -94,9 +94,9 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
 /// Converts `time`, the time of a transfer of `bytes` to or from the host or Streaming Memory, to the time if the IPU's
-/// I/O tiles make the transfer. The I/O tiles take the host or streaming time, which includes synchronising with the
-/// host. The other tiles synchronise with the I/O tiles and exchange the bytes as fast as the smaller group of tiles
-/// can send or receive [I]. Requires: the device has I/O tiles.
+/// I/O tiles make the transfer. The I/O tiles are busy for the host or streaming time, which includes synchronising
+/// with the host. The other tiles synchronise with the I/O tiles and exchange the bytes as fast as the smaller group of
+/// tiles can send or receive [I]. Requires: the device has I/O tiles.
 DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
 
 /// A transfer of bytes from one IPU of a replica to another, or within one IPU.

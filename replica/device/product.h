@@ -92,7 +92,7 @@ struct OperandAxes {
   std::vector<ProductAxis> output;
 };
 
-/// Return the products that compute the gradients of a forward product's input and weights, by the table above.
+/// Return the products that compute a forward product's input and weight gradients, according to the table above.
 Product input_gradient(Product forward);
 Product weight_gradient(Product forward);
 

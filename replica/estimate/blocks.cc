@@ -257,7 +257,7 @@ class Finder {
   const std::set<TensorId>& trained_;
   std::vector<Draft> drafts_;
   std::map<TensorId, Moved> moved_;
-  std::map<TensorId, std::size_t> made_by_;  ///< By output tensor, the index of its block.
+  std::map<TensorId, std::size_t> made_by_;  ///< For each output tensor, the index of its block.
   std::set<TensorId> taken_;
 };
 

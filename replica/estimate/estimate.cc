@@ -75,7 +75,7 @@ std::int64_t activations_of(const Graph& graph, const Operation& operation) {
   return elements;
 }
 
-/// Elements of activations in a batch, by layer and kind.
+/// Elements of activations in a batch, for each layer and kind.
 using Activations = std::map<std::pair<std::int32_t, BlockKind>, std::int64_t>;
 
 Activations activations_in(const Job& job) {

@@ -85,7 +85,7 @@ proto::NeedsEstimate to_proto(const Needs& needs, Bytes capacity) {
   return estimate;
 }
 
-/// Adds the memory that an IPU uses at its fullest step, by purpose.
+/// Adds the memory that an IPU uses for each purpose at its fullest step.
 void add_purposes(const proto::IpuMemory& memory, proto::CompiledEstimate& estimate) {
   for (const HeldBytes& held : held_on_ipu(memory, memory.worst_step())) {
     const auto is = [&held](Category category) { return held.category == to_text(category); };

@@ -9,7 +9,7 @@
 /// "precision" but has not been planned. Code, exchange buffers, temporaries of operators and gaps are left out.
 namespace poprun {
 
-/// Bytes that inference or training needs, by kind.
+/// Bytes of each kind that inference or training needs.
 struct Needs {
   Bytes weights;
   Bytes moving;  ///< Moving averages of batch normalisations.

@@ -16,7 +16,7 @@ namespace poprun {
 /// Removes leftovers of dead jobs from this host, if this is the first process there; the launcher cleans its own host.
 void remove_leftovers();
 
-/// Ends the process after the launcher is lost, and also Open MPI's daemon, which no other process needs.
+/// Ends the process after it has lost the launcher, and also Open MPI's daemon, which no other process needs.
 [[noreturn]] void leave_without_launcher(ErrorCode code);
 
 /// Checks the folder in which Open MPI's vader will put its memory. On each host, the first process checks it for all.

@@ -20,8 +20,8 @@ namespace poprun {
 std::vector<proto::TcpLink> tcp_links();
 
 /// The heartbeat of one instance. It sends a beat immediately, then one per interval, and one per second while a
-/// replica waits for its data server. It also receives the launcher's directives. Its two threads mostly sleep. If a
-/// replica hangs in a collective, the beats continue and show where it hangs.
+/// replica is waiting for its data server. It also receives the launcher's directives. Its two threads mostly sleep. If
+/// a replica hangs in a collective, the beats continue and show where it hangs.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,7 +34,7 @@ class Heartbeat {
   /// Unless `leave` was called before, the launcher concludes that the instance died.
   ~Heartbeat();
 
-  /// Returns the time at which the launcher last reported that a replica waits for its data server, or the clock's
+  /// Returns the time at which the launcher last reported that a replica is waiting for its data server, or the clock's
   /// epoch if it never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
@@ -54,7 +54,7 @@ class Heartbeat {
   std::uint32_t instance_;
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
-  std::atomic<bool> excused_ = false;                                 ///< A replica waits for data now.
+  std::atomic<bool> excused_ = false;                                 ///< Whether a replica is waiting for data now.
   std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< Time at which a replica last waited.
   std::atomic<std::uint64_t> checkpoint_after_ = 0;
   grpc::ClientContext context_;

@@ -72,13 +72,13 @@ class CoordinatorClient final : public ProgressSink {
   void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
   void begin_parts(ReplicaId replica, std::uint64_t parts) override;
   [[nodiscard]] bool begin_part(ReplicaId replica) override;
-  /// Returns whether the launcher has said that the job stops before the replica's next part.
+  /// Returns whether the launcher has announced that the job stops before the replica's next part.
   [[nodiscard]] bool stops(ReplicaId replica) const;
 
   /// Records that the replica begins or ends a wait for its data server. The other replicas learn of a wait of more
   /// than a second through the launcher, within two heartbeats.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// Records the percentage of the dataset that the data server has loaded, while the replica waits for it.
+  /// Records the percentage of the dataset that the data server has loaded, while the replica is waiting for it.
   void data_loads(ReplicaId replica, unsigned percent);
 
   /// Returns the time at which a replica of the job last waited for its data server, as far as this instance knows, or

@@ -96,8 +96,8 @@ class DrainGate {
 
   mutable std::mutex mutex_;
   std::condition_variable decided_;
-  std::vector<std::uint64_t> parts_;  ///< Parts begun, by replica.
-  std::vector<std::uint64_t> ends_;   ///< By replica: the last part before the next exchange.
+  std::vector<std::uint64_t> parts_;  ///< Parts begun by each replica.
+  std::vector<std::uint64_t> ends_;   ///< For each replica: the last part before the next exchange.
   bool holds_ = false;
   std::optional<std::uint64_t> last_part_;
 };

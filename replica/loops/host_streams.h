@@ -25,7 +25,7 @@ namespace poprun {
 /// Broadcasts `bytes`, of any size, from `root`. Collective. `name` is for messages. Errors: those of the communicator.
 Status share_bytes(std::string& bytes, ReplicaId root, Communicator& communicator, std::string_view name);
 
-/// Weights by name, as row-major little-endian float32 bytes, whatever type the model stores.
+/// Weights, keyed by name, as row-major little-endian float32 bytes, whatever type the model stores.
 using HostWeights = std::map<std::string, std::string, std::less<>>;
 
 /// Converts the tensors of a stream to the form that `pack` and `unpack` accept.
@@ -88,15 +88,15 @@ class LabelCounts {
   /// Counts the labels of a batch. Does not check the sizes of its tensors.
   void add(const HostBatch& batch);
 
-  /// Returns the number of labels per tensor in the step so far.
+  /// Returns the number of labels of each tensor in the step so far.
   [[nodiscard]] const std::vector<std::uint64_t>& sums() const { return sums_; }
 
-  /// The fewest and the most labels of a piece since the beginning.
+  /// The fewest and the most labels in any piece since the beginning.
   struct Range {
     std::uint32_t fewest = 0;
     std::uint32_t most = 0;
   };
-  /// Returns the ranges by tensor.
+  /// Returns the range of each tensor.
   [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
 
  private:

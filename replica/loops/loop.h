@@ -69,9 +69,9 @@ struct LoopResult {
   double evaluation_seconds = 0;
   WallSeconds wall;                                 ///< In training steps; for inference, in all batches.
   Cycles device_time;                               ///< Device time after function "load" and before "save".
-  std::vector<Bytes> high_water;                    ///< By IPU: of the images of its tensors.
-  std::vector<Bytes> streaming_high_water;          ///< By IPU: of its Streaming Memory.
-  std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty without a tile layout.
+  std::vector<Bytes> high_water;                    ///< For each IPU: peak of the images of its tensors.
+  std::vector<Bytes> streaming_high_water;          ///< For each IPU: peak of its Streaming Memory.
+  std::vector<std::vector<Bytes>> tile_high_water;  ///< For each IPU and tile; empty without a tile layout.
   std::string stray_index;                          ///< See Engine::stray_index.
   std::vector<Note> notes;                          ///< Diagnostics of the run, for the user.
   double first_step_began = 0;                      ///< Time of the steady clock, in seconds.

@@ -78,7 +78,7 @@ std::vector<std::string> nearest_names(const Program& program, const UsesByTenso
   }
   std::ranges::stable_sort(names, std::ranges::greater{}, [&](const std::string& name) {
     const std::size_t common = common_part(name, pattern);
-    // Of equally near names, the shortest comes first.
+    // Among equally near names, the shortest comes first.
     return std::pair{common, -static_cast<std::ptrdiff_t>(name.size())};
   });
   names.resize(std::min(names.size(), kNearestNames));

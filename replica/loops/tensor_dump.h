@@ -37,8 +37,8 @@ struct DumpEntry {
 /// computed so far, but only live tensors of the current micro-batch.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
-  std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
-  std::map<std::uint32_t, std::vector<DumpEntry>> after;   ///< By Step.number.
+  std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< Keyed by Step.number.
+  std::map<std::uint32_t, std::vector<DumpEntry>> after;   ///< Keyed by Step.number.
   std::vector<DumpEntry> at_end;
 };
 

@@ -37,7 +37,7 @@ class StatisticsBackup {
     std::uint32_t tensor;
     std::vector<std::byte> bytes;
   };
-  std::map<std::string, Statistic, std::less<>> statistics_;  ///< By name.
+  std::map<std::string, Statistic, std::less<>> statistics_;  ///< Keyed by name.
   bool taken_ = false;
 };
 

@@ -34,14 +34,14 @@ struct MemoryAdvice {
   std::string table;     ///< Lines to print below the message; may be empty.
 };
 
-/// Checks that every IPU's fullest tile fits. If not, the error is kOutOfMemory. Its first line says how much memory
-/// the fullest tile of all needs and has (also as facts), and at which step of the Program it is fullest. If `advice`
-/// is given, it is called only in this case, and the line also contains the sentence that it returns. Up to 19 lines of
-/// 80 columns follow. They list the tile's contents at that step by kind, with the largest tensors, separated into
-/// always live and not always live. They also state what uses most of the tile, and whether the IPU as a whole would
-/// fit. Then come the advice's table and, for several IPUs, a line for each (listed_rows.h). If all tiles fit but
-/// Streaming Memory does not, the message says how much the fullest one needs and has, and lists its largest remote
-/// buffers. Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
+/// Checks that every IPU's fullest tile fits. If not, the error is kOutOfMemory. Its first line states how much memory
+/// the fullest tile of all needs and how much it has (also as facts), and at which step of the Program it is fullest.
+/// If `advice` is given, it is called only in this case, and the line also contains the sentence that it returns. Up to
+/// 19 lines of 80 columns follow. They list the tile's contents at that step by kind, with the largest tensors,
+/// separated into always live and not always live. They also state what uses most of the tile, and whether the IPU as a
+/// whole would fit. Then come the advice's table and, if there are several IPUs, a line for each (listed_rows.h). If
+/// all tiles fit but Streaming Memory does not, the message states how much the fullest one needs and has, and lists
+/// its largest remote buffers. Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice = {});
 
 /// Returns the first line of an error of `check_fits` as a note, for a job that runs nevertheless.

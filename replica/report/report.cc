@@ -294,7 +294,7 @@ class IpuReporter {
   std::uint32_t ipu_;
   const proto::IpuMemory& memory_;
   const proto::TileLayout& layout_;
-  std::vector<std::string> names_;  ///< By claim.
+  std::vector<std::string> names_;  ///< For each claim.
 };
 
 /// Returns the tiles of an IPU that the options ask for, each of them once.

@@ -37,7 +37,7 @@ std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t
 /// Live bytes at each step from 0 to the last step of any claim.
 struct LivenessCurve {
   Bytes always;
-  std::vector<Bytes> not_always;  ///< By step.
+  std::vector<Bytes> not_always;  ///< For each step.
 
   /// Returns the first step with the most live bytes; 0 if there are no steps.
   [[nodiscard]] std::uint32_t worst_step() const;

@@ -35,7 +35,7 @@ struct ChangedJob {
   /// Returns `words`, a shell-quoted command line, with the changes as options, or nothing if a change has no option.
   [[nodiscard]] std::optional<std::vector<std::string>> command(std::vector<std::string> words) const;
 
-  /// Returns whether the fullest tile needs over twice its memory. If so, little except more memory helps.
+  /// Returns whether the fullest tile needs more than twice its memory. If so, little except more memory helps.
   [[nodiscard]] bool lacks_much() const;
 
   /// Returns whether the remedies form a valid job: phases use all IPUs of a replica and have no device mapping.
@@ -62,7 +62,7 @@ struct Remedy {
   bool is_last_resort = false;
 };
 
-/// Returns whether the job says which layers are on which IPU.
+/// Returns whether the job specifies which layers are on which IPU.
 bool names_stages(const ChangedJob& job);
 
 /// Replaces the stages named in the job, which fit only one number of IPUs, or the stages of an earlier arrangement.

@@ -23,7 +23,7 @@ namespace poprun {
 namespace {
 
 constexpr double kEachCosts = 1.1;                // Each further remedy weighs as much as 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;       // Most combinations compiled for what their parts do alone.
+constexpr std::size_t kCombinationsMax = 6;       // Most combinations to compile, chosen by their parts' own effects.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // A part alone must reduce the job's memory below this.
 
 /// Returns the mildest setting of `remedy` with which the job and `others` fit.
@@ -80,8 +80,8 @@ struct Expectation {
   double time = 1;
 };
 
-/// Returns all combinations of `all`. First come those that are expected to fit, the fastest first, with a penalty for
-/// each remedy. Then come the others, those with the smallest expected shortage first.
+/// Returns all combinations of `all`. First come those that are expected to fit, the fastest first, with a time penalty
+/// for each remedy. Then come the others, those with the smallest expected shortage first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -242,12 +242,12 @@ std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   return found;
 }
 
-/// Returns the change of a sample's device time, as "+12 %".
+/// Returns the change in device time per sample, as "+12 %".
 std::string change_text(const Trials& trials, const Trial& trial) {
   return fmt::format("{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
 }
 
-/// Sorts remedies. Those that fit come first, by increasing time. The others follow, by increasing shortage.
+/// Sorts remedies: first those that fit, in order of time, then the others, in order of shortage.
 void rank(Trials& trials, std::vector<Remedies>& remedies) {
   std::ranges::stable_sort(remedies, {}, [&](const Remedies& one) {
     const Trial& trial = *trials.of(one);

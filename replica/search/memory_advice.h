@@ -22,10 +22,10 @@ struct AdviceOptions {
 };
 
 /// Finds remedies for a job whose Program does not fit. Compiles the job with each remedy of remedies.h and lists the
-/// bytes of the fullest tile and the device time of a step. Remedies that fit come first, by device time per sample,
-/// then the others, by the memory that is missing. If none fits alone, the list begins with a few that fit together:
-/// the combination with the least device time of those tried, with each remedy as mild as possible. If no combination
-/// fits either, the advice names the closest attempt.
+/// bytes of the fullest tile and the device time of a step. Remedies that fit come first, sorted by device time per
+/// sample, then the others, sorted by the missing memory. If none fits alone, the list begins with a few that fit
+/// together: the combination with the least device time of those tried, with each remedy as mild as possible. If no
+/// combination fits either, the advice names the closest attempt.
 ///
 ///   it fits with model.precision half (-41 % device time per sample), or with 1 other below
 ///

@@ -22,7 +22,7 @@ using Remedies = std::map<std::size_t, std::size_t>;
 /// Memory and device time of a job with some remedies, or none.
 struct Trial {
   std::string options;
-  std::uint64_t tile;  ///< Bytes of the fullest tile.
+  std::uint64_t tile;  ///< Bytes that the fullest tile needs.
   bool fits;
   double step_seconds;    ///< Device time.
   double sample_seconds;  ///< Device time per sample.

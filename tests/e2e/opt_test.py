@@ -47,7 +47,7 @@ class PassAlone(JobTest):
         self.assertEqual(self.opt("--pass", "outlining", self.folder / "none"),
                          (65, "", f"{self.folder / 'none'}: cannot be read\n"))
         self.assertEqual(self.opt("--pass", "outlinig", "-"),
-                         (64, "", "--pass outlinig: there is no such pass; did you mean outlining?\n"))
+                         (64, "", "--pass outlinig: unknown pass; did you mean outlining?\n"))
         self.assertEqual(self.opt("--pass", "outlining", "-"),
                          (64, "", "the options, which begin with a line '# options', are missing\n"))
 

@@ -19,7 +19,7 @@ Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel
                                                     const std::vector<onnx_import::Constant>& inputs,
                                                     const std::string& device);
 
-/// Runs every case below a directory, in the order of their paths. A case is a folder with:
+/// Runs all cases below a directory, in the order of their paths. A case is a folder with:
 ///
 ///   model.onnx, test_data_set_*/{input,output}_N.pb    as in ONNX's backend tests; or
 ///   model.onnx, output_0.pb                            a network whose n-element input is arange(n) / n

@@ -357,8 +357,7 @@ std::string error_with(const std::string& part, const std::string& replacement) 
 }
 
 TEST(PassAlone, SaysWhatItLacks) {
-  EXPECT_THAT(after("diferentiation", kForward),
-              "--pass diferentiation: there is no such pass; did you mean differentiation?");
+  EXPECT_THAT(after("diferentiation", kForward), "--pass diferentiation: unknown pass; did you mean differentiation?");
   EXPECT_EQ(after("locations", kForward), "--pass locations: the options do not enable this pass");
   EXPECT_EQ(after("differentiation", ""),
             "--pass differentiation: there is no job before this pass; a job begins with a line '# job' or, "
