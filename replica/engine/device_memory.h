@@ -39,8 +39,8 @@ class Arena {
   Bytes high_water_;
 };
 
-/// The bytes of this machine that hold a tensor for kernels, host and peers: its image, with all elements contiguous.
-/// The tensor's location on the device is its Placement, which DeviceMemory handles. An image is the tensor's
+/// The images of tensors: a tensor's elements, contiguous in this machine's memory, for kernels, host and peers. The
+/// tensor's location on the device is its Placement, which DeviceMemory handles. An image is the tensor's
 /// allocation in its IPU's arena, so that law 2 of ARCHITECTURE.md is executed and not just planned: tensors that share
 /// bytes in the plan really overwrite each other.
 class HostImages {
@@ -98,9 +98,9 @@ class DeviceMemory {
 };
 
 /// The memory of every tile of one replica's IPUs, for `memory.tiles = exact`: a tensor's bytes exist only at their
-/// planned addresses on its tiles. The bytes of temporaries and buffers are filled with NaN while the temporaries and
-/// buffers live. Kernels work on images, which are gathered from the tiles before a step and scattered to them after
-/// it. Cost: each IPU's memory on this machine, and two copies of every operand.
+/// planned addresses on its tiles. The bytes of temporaries and buffers are filled with NaN in each step in which they
+/// live. Kernels work on images, which are gathered from the tiles before a step and scattered to them after it. Cost:
+/// as much of this machine's memory as the IPUs have, and two copies of every operand.
 class TileMemory {
  public:
   /// Requires: the Program has a layout for each IPU, and outlives this.
@@ -117,7 +117,7 @@ class TileMemory {
 
   void poison(std::uint32_t tensor);
 
-  /// Returns, for each tile of an IPU, the end of the highest byte that was written or holds code, in multiples of 8 B.
+  /// Returns, for each tile of an IPU, the end of the highest byte that was written or holds code, rounded up to 8 B.
   [[nodiscard]] const std::vector<Bytes>& high_water(std::size_t ipu) const { return ipus_.at(ipu).high_water; }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kScratchAlignment = 64;
 constexpr std::string_view kComputing = "computing";  // Activity between two waits.
 
-/// Returns the tensors that a step names, those only written first, because an operand may share a result's bytes.
+/// Returns the tensors that a step names. Those only written come first: an operand may share a result's bytes.
 std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
   std::vector<std::uint32_t> named;
   std::ranges::copy_if(tensors.writes, std::back_inserter(named), [&](std::uint32_t tensor) {
@@ -93,7 +93,7 @@ Status Engine::prepare() {
   return {};
 }
 
-/// Records the highest micro-batch index of each function that the steps call. They run with indices up to `last`.
+/// Records the highest micro-batch index of each function that the steps call. The steps run with indices up to `last`.
 void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last) {
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {

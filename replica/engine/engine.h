@@ -49,7 +49,7 @@ struct EngineOptions {
   bool check_indices = true;
 };
 
-/// Seconds of wall time by activity of the replica.
+/// Wall time that the replica spent on each activity, in seconds.
 struct WallSeconds {
   double compute = 0;
   double exchange = 0;  ///< In collectives, including waiting for peers.
@@ -58,8 +58,8 @@ struct WallSeconds {
 
 /// Runs a Program's functions on one replica. For each step, it runs the kernel or machine operation listed, at the
 /// planned addresses, and nothing else. If the Program has a layout of tiles, tensors live on the tiles, and in their
-/// images only during steps that name them. The engine is deterministic: results are a function of (Program, seed, what
-/// the host writes). It is single-threaded.
+/// images only during steps that name them. The engine is deterministic: results are a function of (Program, seed, data
+/// from the host). It is single-threaded.
 class Engine final : private Machine {
  public:
   /// Allocates each IPU's memory through `communicator` (collective), unless `memory` contains it, and prepares every
@@ -89,7 +89,7 @@ class Engine final : private Machine {
   /// Sets the device clock to `device_time` and wall times to zero.
   void reset_clocks(Cycles device_time = {});
 
-  /// Returns a phrase about the first index that was out of range without stopping the engine, or "" if there was none.
+  /// Returns a phrase about the first index that was out of range but did not stop the engine, or "" if there was none.
   [[nodiscard]] const std::string& stray_index() const { return stray_index_; }
 
   /// Return the high-water mark of each IPU's In-Processor Memory, and of its Streaming Memory.
@@ -192,7 +192,7 @@ class Engine final : private Machine {
   std::string stray_index_;
   StepObserver* observer_ = nullptr;
   std::uint32_t round_ = 0;  ///< Round of the running repeat.
-  std::uint32_t entry_ = 0;  ///< Offset of the entries of remote buffers.
+  std::uint32_t entry_ = 0;  ///< Offset added to the entries of remote buffers.
   bool last_ = true;         ///< Whether the running steps run for the last time in this function.
   Cycles device_time_;
   WallSeconds wall_;

@@ -168,8 +168,8 @@ bool ValueJudge::comes_from_data(std::uint32_t tensor) const {
 Status ValueJudge::failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
   const char* remedy = comes_from_data(tensor) ? "the value comes from the data; fix data.source"
-                                               : "lower the learning rate, clip the gradients (training.clip-norm), or "
-                                                 "with half precision scale the loss (training.loss-scaling = auto)";
+                                               : "lower the learning rate, clip the gradients (training.clip-norm), or"
+                                                 ", with half precision, scale the loss (training.loss-scaling = auto)";
   return fail(ErrorCode::kData,
               fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}", found.what, found.element,
                           named.name(), to_text(types_.at(tensor)), what, moment_.step + 1, moment_.replica, remedy));

@@ -66,7 +66,7 @@ class ValueJudge {
   [[nodiscard]] Status blame(std::uint32_t result, const NotFinite& fault, const proto::Execute& step,
                              const Overwritten& before) const;
 
-  /// Checks that tensors are finite; `use` says how they are used. Errors: kData.
+  /// Checks that tensors are finite; `use` describes how they are used. Errors: kData.
   [[nodiscard]] Status check(std::span<const std::uint32_t> tensors, std::string_view use) const;
 
   /// Describes the index of an operator's input 1 that is out of range for its input 0.

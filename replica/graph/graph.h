@@ -54,7 +54,7 @@ struct Tensor {
   TensorType type;
   Role role = Role::kActivation;
   bool keeps_f32 = false;  ///< Stays float32 in a half-precision job.
-  std::uint32_t ipu = 0;   ///< IPU of the replica whose memory holds it.
+  std::uint32_t ipu = 0;   ///< Index, in the replica, of the IPU that holds it.
   /// The tensor that it duplicates: on another IPU, for another stage, in a stash, or recomputed in the backward pass.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
@@ -201,10 +201,10 @@ const Function* find_function(const Graph& graph, std::string_view name);
 /// Returns the names of the functions that other functions call; the host runs the rest.
 std::set<std::string> called_functions(const Graph& graph);
 
-/// Checks what every pass may rely on: names and ids are in range, and every tensor is written before it is read (in
-/// its function, in a function called before, or in an earlier function) and by only one operation. Exceptions to the
-/// latter: in-place updates, copies of copies of the tensor, tensors written only by copies, remote buffers, shards,
-/// tensors with a residence, and tensors of outlined functions. Errors: kBug, naming function, operation and tensor.
+/// Checks that calls name other functions, and that every tensor is written before it is read (in its function, in one
+/// called before, or in an earlier function) and by only one operation. Exceptions to the latter: in-place updates,
+/// operations without inputs, all-gathers, copies back from a copy, tensors written only by copies, remote buffers,
+/// shards, tensors with a residence, and outlined functions' tensors and their copies. Errors: kBug.
 Status verify_graph(const Graph& graph);
 
 /// Prints one line per tensor and operation:
@@ -219,8 +219,8 @@ Status verify_graph(const Graph& graph);
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0
 ///
-/// An operation's origin (its layer, which may be empty, its stage and its direction) is left out if it is `{}`, and a
-/// tensor's IPU is left out if it is 0.
+/// An operation's origin (its layer, which may be empty, its stage and its direction) is left out if it is the default,
+/// and a tensor's IPU is left out if it is 0.
 std::string to_text(const Graph& graph);
 
 /// Parses the text of `to_text`, which begins at line `first_line` of its file. Comments from # to the end of a line

@@ -120,7 +120,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   const bool random = initialiser && initialiser->distribution != Distribution::kConstant;
   if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
     return fail(ErrorCode::kUsage, fmt::format("initialise of '{}' takes constant, uniform or normal, with a real "
-                                               "number, or for integers only constant; given: {}",
+                                               "number, or, for integers, only constant; given: {}",
                                                tensor.name, to_text(operation.attributes)));
   }
   return {};

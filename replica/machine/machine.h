@@ -16,11 +16,11 @@
 #include "replica/machine/host_io.h"
 #include "replica/ports/communicator.h"
 
-/// The operations of a replica other than computing: streams to and from the host, exchanges between replicas, and
+/// A replica's operations other than computation: streams to and from the host, exchanges between replicas, and
 /// initialisation of variables. Each file of this folder contains one machine operation, possibly with its
 /// counterparts, and all its faces (interface methods). To add one, add a file, its value in operations.h and its
 /// message in proto/program.proto. A machine operation has three forms, all of which its file handles: a value
-/// (`AllReduce`), an operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
+/// (`AllReduce`), an operation in a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
 namespace poprun {
 
 /// The system on which one replica's operations run.
@@ -38,7 +38,7 @@ struct StepTensors {
   std::vector<std::uint32_t> ends_exchange = {};
 };
 
-/// These functions convert between the tensor lists of steps and of graph operations.
+/// These functions convert between the tensor lists of steps and those of graph operations.
 inline void add_tensors(const std::vector<TensorId>& ids, google::protobuf::RepeatedField<std::uint32_t>& target) {
   for (const TensorId id : ids) {
     target.Add(index_of(id));
@@ -77,7 +77,7 @@ class Machine {
   virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
                       std::span<const std::string> salts) = 0;
 
-  /// Checks tensors. Errors: kData for the first one that must be finite but is not; `use` says what reads the tensors.
+  /// Checks tensors. Errors: kData for the first one that must be finite but is not; `use` describes their reader.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;
 };
 
@@ -109,7 +109,7 @@ struct MachineOperation {
   proto::Step::KindCase step;  ///< Its step in Programs.
   Spends spends = Spends::kComputing;
 
-  /// Checks operands and attributes of one use. Errors: kUsage; the message says which of them is wrong and why.
+  /// Checks operands and attributes of one use. Errors: kUsage; the message states which of them is wrong and why.
   Status (*verify)(const Graph&, const Operation&) = nullptr;
 
   /// Returns the device time of one execution on its own.
@@ -133,7 +133,7 @@ const std::vector<MachineOperation>& all_machine_operations();
 /// Returns the machine operation of that kind, or null; the kind may then be an operator of replica/ops.
 const MachineOperation* find_machine_operation(std::string_view kind);
 
-/// Returns the machine operation of a Program's step, or null if the step executes an operator or repeats.
+/// Returns the machine operation of a Program's step, or null if the step executes an operator or is a repeat.
 const MachineOperation* find_machine_operation(const proto::Step& step);
 
 }  // namespace poprun

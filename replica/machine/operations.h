@@ -69,7 +69,7 @@ struct AllReduce {
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors are the reduced ones.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce has ended. The tensors are those reduced.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 
@@ -103,8 +103,8 @@ struct Copy {
 };
 
 /// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its other entries. s holds `length`
-/// tensors like x: its type is row-major `[length, ...]` of x's shape, and each entry has x's layout. A stash may be in
-/// Streaming Memory.
+/// tensors like x: it is row-major `[length, ...]`, where ... is x's shape, and each entry has x's layout. A stash may
+/// be in Streaming Memory.
 struct Stash {
   TensorId stash;
   TensorId tensor;

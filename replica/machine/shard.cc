@@ -188,7 +188,7 @@ Result<std::unique_ptr<Action>> prepare_gather(const proto::Step& step, Machine&
 constexpr const char* kReduction = "reduction";
 
 /// Reduces over all replicas and keeps this replica's shard. If the shards belong to groups, every group needs the sum
-/// over all replicas, so each replica computes the whole sum. In half precision, the sum is rounded once, at the end.
+/// over all replicas, so each replica computes the full sum. In half precision, the sum is rounded once, at the end.
 class ReduceScatterAction final : public Action {
  public:
   ReduceScatterAction(Reduction reduction, std::vector<ShardPair> pairs, bool in_groups, Communicator& all)

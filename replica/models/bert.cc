@@ -115,8 +115,8 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
   const TensorType& needed = builder.type(beside);
   if (builder.type(labels) != needed) {
     builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs labels {}, one per {}, but the dataset has "
-                                "{}; check that data.task = masked-lm",
+                    fmt::format("data.source: the model needs labels of type {}, one per {}, but the dataset "
+                                "has {}; check that data.task = masked-lm",
                                 to_text(needed), positions ? "position" : "token", to_text(builder.type(labels)))});
   }
 }
@@ -126,7 +126,7 @@ void check_segments(Builder& builder, const ModelInputs& inputs, TensorId tokens
       builder.type(inputs.find(builder, "segments")) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs segments {}, one per token, but the dataset has {}",
+         fmt::format("data.source: the model needs segments of type {}, one per token, but the dataset has {}",
                      to_text(builder.type(tokens)), to_text(builder.type(inputs.find(builder, "segments"))))});
   }
 }

@@ -76,8 +76,8 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
   if (builder.status() && builder.type(labels) != builder.type(tokens)) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels {}, one per token, but the dataset "
-                                        "has {}; check that data.task = next-token",
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels of type {}, one per token, but the "
+                                        "dataset has {}; check that data.task = next-token",
                                         to_text(builder.type(tokens)), to_text(builder.type(labels)))});
   }
   if (!builder.status()) {

@@ -14,7 +14,7 @@
 
 /// The contract between a job's Program and its host: the functions that the host runs, the streams that it serves, and
 /// the records that pass through a step's streams. The compiler builds the Program and replica/loops plays the host,
-/// both with the names and the field order of this file; compiler/compile.h says what each function does.
+/// both with the names and the field order of this file; compiler/compile.h describes each function.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -55,8 +55,8 @@ struct StepControl {
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  /// Number of the update, from 1; steps without effect do not count. The value is exact up to 2^24, which is enough
-  /// because bias corrections converge sooner.
+  /// Number of the update, counted from 1; steps without effect do not count. The value is exact up to 2^24, which is
+  /// enough because bias corrections converge sooner.
   float update = 0;
   std::optional<float> loss_scale = {};  ///< Set if the host adjusts it during training.
 

@@ -18,8 +18,8 @@ namespace poprun {
 ///
 /// An incoming transfer begins when its buffer is empty, at most one transfer ahead. The tiles take the data when they
 /// need it. An outgoing transfer begins when the tiles have delivered its data. Transfers begin in program order, with
-/// one exception: an incoming transfer goes before the outgoing ones that the tiles have delivered since its buffer was
-/// emptied, if it ends before the first of them begins and loads nothing that they store.
+/// one exception: an incoming transfer precedes the outgoing ones whose data the tiles have delivered since its buffer
+/// was emptied, if it ends before the first of them begins and loads nothing that they store.
 class IoLane {
  public:
   /// An entry of a remote buffer; all entries of a stash count as one.

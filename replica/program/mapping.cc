@@ -12,7 +12,7 @@ struct Box {
   std::vector<std::int64_t> begin;
   std::vector<std::int64_t> size;
   std::int64_t elements = 1;
-  std::int64_t tile = 0;  ///< Not counting `first` and shares.
+  std::int64_t tile = 0;  ///< Relative to Mapping::first; shares are not applied.
 };
 
 /// Calls call(box) for all boxes; the innermost dimension varies fastest.

@@ -13,7 +13,7 @@ namespace poprun {
 
 /// A dimension of a tensor, cut into parts.
 struct GridAxis {
-  std::int64_t extent = 1;  ///< Elements along it.
+  std::int64_t extent = 1;  ///< Number of elements along it.
   std::int64_t part = 1;    ///< Elements per part, from 1 to extent; the last part may have fewer.
   std::int64_t stride = 0;  ///< Tiles from one part to the next; 0 if all parts are on one tile.
 

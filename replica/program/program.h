@@ -8,7 +8,7 @@
 #include "replica/base/units.h"
 
 /// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value that can be printed
-/// (`DebugString`), compared and serialised. These functions answer questions that several folders ask about it.
+/// (`DebugString`), compared and serialised. These functions compute properties of it that several folders need.
 namespace poprun {
 
 using Program = proto::Program;
@@ -17,7 +17,7 @@ using Program = proto::Program;
 /// then the Streaming Memory of each IPU.
 std::size_t memory_count(const Program& program);
 
-/// Returns the number of the memory that holds a tensor. Requires: the tensor is on an IPU of the replica.
+/// Returns the index of the memory that holds a tensor. Requires: the tensor is on an IPU of the replica.
 std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
 
 bool is_remote(const proto::Tensor& tensor);
@@ -44,7 +44,7 @@ Bytes needed(const proto::IpuMemory& memory);
 /// Returns whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
 bool fits(const proto::IpuMemory& memory);
 
-/// Returns `memory` without the location of every byte, which takes up the most space in it.
+/// Returns `memory` without the locations of all bytes, which take up most of its space.
 proto::IpuMemory without_layout(proto::IpuMemory memory);
 
 /// Returns the memory of the IPU that needs the most.

@@ -7,8 +7,8 @@
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
-/// The times at which a Program's steps run on the device. They are deterministic, since they are cycles and never
-/// depend on a host clock.
+/// The times at which a Program's steps run on the device. They are counted in cycles and never depend on a host clock,
+/// so they are deterministic.
 ///
 ///   IPU 0  tiles  | sync exchange compute | copy | begin |  compute ..   | await |
 ///          links                                         | all-reduce ..         |
@@ -40,7 +40,7 @@ struct Stretch {
   Cycles begin;                   ///< Since the walked function was called.
   Cycles length;                  ///< > 0.
   std::uint64_t micro_batch = 0;  ///< Round of the repeat, plus the index of the call.
-  std::uint64_t count = 1;        ///< Number of bars. Each bar's micro-batch is one higher than the last one's.
+  std::uint64_t count = 1;        ///< Number of bars. Each bar's micro-batch is one above the previous one's.
   Cycles distance;                ///< From the beginning of a bar to that of the next.
 };
 

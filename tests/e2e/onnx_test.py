@@ -140,7 +140,7 @@ class Training(JobTest):
         self.assertEqual({row["accuracy"] for row in job.metrics()}, {""})
         self.assertNotIn("accuracy", job.stdout + job.stderr)
         self.assert_refused(64, config.replace("mean-squared-error", "cross-entropy"),
-                            "cross-entropy needs labels i32", "f32[2,2]", "mean-squared-error")
+                            "cross-entropy needs labels of type i32", "f32[2,2]", "mean-squared-error")
         (data / "y_train.npy").write_bytes(npy_file.floats((8, 2), labels["train"][:-1] + [math.nan]))
         self.assert_refused(65, config, "y_train.npy: item 7", "it is nan")
 

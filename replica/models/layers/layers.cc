@@ -78,7 +78,7 @@ TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& n
   const bool fits = planes || (s.size() == 2 && !needs.planes);
   if (!fits || type.data == DataType::kI32) {
     builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs images u8 or f32[N,C,H,W]{}, but the dataset has {}",
+                    fmt::format("data.source: the model needs u8 or f32 images [N,C,H,W]{}, but the dataset has {}",
                                 needs.planes ? fmt::format(" of at least {0} x {0} pixels", needs.least_size)
                                              : " or features [N,F]",
                                 to_text(type))});
@@ -98,8 +98,8 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, con
   const TensorType needed{DataType::kI32, {dimension(builder, x, 0)}, Layout::kRowMajor};
   if (scored && builder.type(labels) != needed) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels {}, one per item, but the dataset has {}; "
-                                        "save classes as integers (one-hot labels: argmax(axis=-1))",
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels of type {}, one per item, but the dataset "
+                                        "has {}; save classes as integers (one-hot labels: argmax(axis=-1))",
                                         to_text(needed), to_text(builder.type(labels)))});
   }
   if (!scored && classes < 1) {

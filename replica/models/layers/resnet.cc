@@ -31,7 +31,7 @@ TensorId normalised(Builder& builder, const std::string& convolution, const std:
   return normalise(builder, name, conv2d(builder, convolution, x, c), norm);
 }
 
-/// Adds the end of a block: relu(y + x), in which a 1x1 convolution replaces x if the sizes of x and y differ.
+/// Adds the end of a block: relu(y + x). If the types of x and y differ, x first passes through a 1x1 convolution.
 TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name, TensorId x, TensorId y,
                   std::int64_t stride, const Norm& norm) {
   if (!builder.status()) {

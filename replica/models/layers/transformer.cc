@@ -43,7 +43,7 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
   if (type.data != DataType::kI32 || type.shape.size() != 2) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs tokens i32[B,T], but the dataset has {}", to_text(type))});
+         fmt::format("data.source: the model needs tokens of type i32[B,T], but the dataset has {}", to_text(type))});
   } else if (type.shape[1] > sizes.sequence_length) {
     builder.refuse({ErrorCode::kUsage,
                     fmt::format("data.source: the dataset has sequences of {0} tokens, but the model has positions "
@@ -66,8 +66,8 @@ std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inpu
   const TensorId kept = inputs.find(builder, "attention_mask");
   if (builder.type(kept) != builder.type(tokens)) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs attention_mask {}, one per token, but the "
-                                        "dataset has {}",
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs attention_mask of type {}, one per token, "
+                                        "but the dataset has {}",
                                         to_text(builder.type(tokens)), to_text(builder.type(kept)))});
     return std::nullopt;
   }

@@ -11,7 +11,7 @@
 #include "replica/graph/types.h"
 
 /// ONNX values known at import: initialisers, constants, shapes and results computed from them. Constant folding
-/// computes the results. It serves shape arithmetic around nodes such as Reshape, on at most kMostFolded elements.
+/// computes the results. It is used for shape arithmetic around nodes such as Reshape, on at most kMostFolded elements.
 namespace poprun::onnx_import {
 
 /// An ONNX element type: a value of onnx::TensorProto::DataType.
@@ -24,7 +24,7 @@ bool is_real(Element element);     ///< float, double, float16, bfloat16.
 bool is_integer(Element element);  ///< int8 to int64 and uint8 to uint64, but not bool.
 
 inline constexpr std::int64_t kMostFolded = std::int64_t{1} << 22;          ///< Limit for folding, in elements.
-inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Limit of device addressing.
+inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///< Limit set by device addressing.
 
 /// Returns the number of elements (1 for rank 0). Errors: kData for a negative dimension or more than kMostElements.
 Result<std::int64_t> checked_elements(const Shape& shape);
@@ -82,7 +82,7 @@ Constant gathered(const Constant& x, const Constant& indices, std::size_t axis);
 /// Returns x converted to a different element type. Reals are truncated to integers, and bools become 0 or 1.
 Constant cast(const Constant& x, Element element);
 
-/// An elementwise function of two operands, by kind of element. A function is null if it is not defined for that kind.
+/// An elementwise function of two operands: one function per kind of element, null if it is undefined for that kind.
 struct Binary {
   std::int64_t (*integers)(std::int64_t, std::int64_t) = nullptr;
   float (*reals)(float, float) = nullptr;

@@ -62,7 +62,7 @@ std::string outputs(int count) {
   return counted(static_cast<std::uint64_t>(count), "output");
 }
 
-/// Meaning of the names and attributes of a function's body in one call.
+/// Maps the names and attributes in a function's body to what they stand for in one call.
 struct Call {
   int opset = 0;                                     ///< Opset of the body.
   std::string prefix;                                ///< Empty in the model's own graph.
@@ -194,7 +194,7 @@ class Expansion {
     }
     if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
       return fail(ErrorCode::kData,
-                  fmt::format("function '{}' has {} and {}, but a call of it has {} and {}", function.name(),
+                  fmt::format("function '{}' has {} and {}, but is called with {} and {}", function.name(),
                               inputs(function.input_size()), outputs(function.output_size()), inputs(node.input_size()),
                               outputs(node.output_size())));
     }

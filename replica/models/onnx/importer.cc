@@ -23,7 +23,7 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Replaces control characters by '?', since names from the file can contain anything.
+/// Replaces control characters with '?', since names from the file can contain anything.
 Error on_one_line(Error error) {
   std::ranges::replace_if(
       error.message, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
@@ -312,20 +312,20 @@ Status check_trained(const GraphProto& graph, const Storage& storage, const std:
                           constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
 }
 
-/// Replaces the last Softmax by its input. Returns false if the Softmax must be kept.
+/// Replaces the last Softmax with its input. Returns false if the Softmax must be kept.
 bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& options,
                const ::onnx::ValueInfoProto& output) {
   const NodeProto& proto = *last.node;
   Node node(scope, proto);
   if (!node.has(0) || !scope.values.contains(proto.input(0))) {
-    return false;  // The import refuses the node.
+    return false;  // Importing the node will report the error.
   }
   const bool joined = scope.opset < 13;
   if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
     scope.notes.push_back(
         {"onnx.softmax-kept",
-         fmt::format("the last {} is kept because {}; the loss takes that output as logits, so softmax is applied "
-                     "twice; export the model without it",
+         fmt::format("the last {} is kept because {}; the loss treats its output as logits, so softmax is "
+                     "applied twice; export the model without it",
                      where(proto), *reason)});
     return false;
   }

@@ -18,10 +18,10 @@
 /// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
 ///
 ///   nodes/         translators: one file per family of ONNX operators, each lowered to ours
-///   node.h         what a translator works with
+///   node.h         the node and the builder that a translator works with
 ///   functions.h    a model's own functions, which are expanded before anything else
 ///   window.h       checks of known indices; windows of convolutions and poolings
-///   learnt.h       which tensors are trained
+///   learnt.h       the choice of the tensors to train
 ///   constant.h     values that are known at import, and shape arithmetic on them
 ///
 /// Learnt tensors (learnt.h) become trained parameters under the file's names. Other constants become constants of the
@@ -68,8 +68,8 @@ class OnnxModel {
 struct ImportOptions {
   std::vector<TensorId> inputs;  ///< In the order of OnnxModel::inputs.
 
-  /// Known elements of inputs, by name. A node that must know a value at import, as Reshape must know its shape, can
-  /// read the value here. Nothing else is computed from them.
+  /// Known elements of inputs, by name. A node that needs a value at import, as Reshape needs its target shape, can
+  /// read it here. The elements are used for nothing else.
   std::map<std::string, Constant> samples;
   bool training = false;  ///< If set, batch normalisation uses the batch's statistics, and dropout drops elements.
   /// Whether nodes that the file stores in training mode also run in that mode outside training, as test cases require.

@@ -44,8 +44,8 @@ bool names_batch(std::string symbol) {
   return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
 }
 
-/// If a dimension other than the first seems to be the input's batch dimension, returns it. Either its symbol says so,
-/// or it is open like the output's first dimension while the input's first dimension is fixed.
+/// Returns the open dimension, other than the first, that seems to be the input's batch dimension, if there is one. Its
+/// symbol names a batch, or it matches the output's open first dimension while the input's first dimension is fixed.
 std::optional<std::size_t> other_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
   if (input.dims.empty() || names_batch(input.symbols[0])) {
     return std::nullopt;
@@ -127,7 +127,7 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
   if (builder.type(labels).data != DataType::kI32) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as integers "
+        fmt::format("model.loss = {} needs labels of type i32, but the dataset has {}; save classes as integers "
                     "(one-hot labels: argmax(axis=-1)), or learn numbers with model.loss = {}",
                     word_of(Loss::kCrossEntropy), to_text(builder.type(labels)), word_of(Loss::kMeanSquaredError)));
   }

@@ -25,7 +25,7 @@ class JobModel {
   ///
   /// An input reads the dataset's tensor of the same name ("input_ids" reads "tokens", and "token_type_ids" reads
   /// "segments"). If there is no such tensor, a model's only input reads the first tensor that is not labels. Images
-  /// arrive as normalised floats, tokens as integers. The batch dimension comes from the data, whatever the file says.
+  /// arrive as normalised floats, tokens as integers. The batch dimension comes from the data, regardless of the file.
   /// If the input is [N,C,L], floats [N,1,C,L] are treated as a sequence.
   ///
   ///   cross-entropy       compares the output, logits [N,K], [N,...,K] or [N,K,...], with "labels" i32[N] or

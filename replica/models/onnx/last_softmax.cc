@@ -126,7 +126,7 @@ std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& 
   const auto rank = static_cast<std::int64_t>(x.size());
   std::int64_t axis = axis_of(*last.node, x.size(), joined);
   if (axis < 0 || axis >= rank) {
-    return std::nullopt;  // The import refuses the node.
+    return std::nullopt;  // Importing the node will report the error.
   }
   const auto product = [&](std::int64_t from) {
     return std::accumulate(x.begin() + from, x.end(), std::int64_t{1}, std::multiplies<>{});

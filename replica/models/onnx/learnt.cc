@@ -51,7 +51,7 @@ bool hides_scores(const Constant& x) {
          std::ranges::all_of(x.reals, [&](float v) { return v == 0 || v == low; });
 }
 
-/// Returns whether x is [...,N,N] with one number below the diagonal (or up to it) and a different one in the rest.
+/// Returns whether x is [...,N,N] with one number below the diagonal (or up to it) and a different one elsewhere.
 bool is_triangle(const Constant& x) {
   const std::size_t rank = x.shape.size();
   if (rank < 2 || x.shape[rank - 1] != x.shape[rank - 2] || x.shape[rank - 1] < 3) {

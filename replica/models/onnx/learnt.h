@@ -13,7 +13,7 @@
 /// Decides which of a file's real tensors a job trains.
 ///
 /// Exporters store learnt tensors as initialisers, and the numbers in a model's code as Constant nodes. How a tensor is
-/// used proves nothing: norms without weights get ones and zeros, and some convolutions have fixed filters. Therefore:
+/// used proves nothing: norms without weights use ones and zeros, and some convolutions have fixed filters. Therefore:
 ///
 ///   initialisers         are trained
 ///   Constant nodes       are not trained, unless no initialiser holds a tensor of several reals
@@ -33,7 +33,7 @@ class Storage {
  public:
   Storage() = default;
 
-  /// `trained` is a regular expression that matches names to train whatever the rule says, or empty.
+  /// `trained` is a regular expression for names to train regardless of the rule, or empty.
   Storage(const ::onnx::ModelProto& model, const std::string& trained);
 
   [[nodiscard]] bool in_nodes() const { return in_nodes_; }  ///< Whether weights are stored in Constant nodes.

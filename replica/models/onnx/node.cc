@@ -264,7 +264,7 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
     name += "~";
     scope_.notes.push_back(
         {"onnx.renamed",
-         fmt::format("the weight '{}' is saved as '{}': safetensors files reserve that name", v.name, name),
+         fmt::format("the weight '{}' is saved as '{}' because safetensors files reserve its name", v.name, name),
          {{"weight", v.name}, {"saved-as", name}}});
   }
   POPRUN_ASSIGN(v.tensor, variable(name, v, role));

@@ -84,7 +84,7 @@ class Node {
   [[nodiscard]] Shape shape(std::size_t i) const;
   [[nodiscard]] Element element(std::size_t i) const { return value(i).element; }
 
-  /// Returns whether to compute the result at import: all inputs must be known, and none may be a weight or large.
+  /// Returns whether to compute the result at import: all inputs must be known, and none may be a weight or too large.
   [[nodiscard]] bool folds() const;
 
   /// Return the elements of input i. Errors: kUsage if they are not known at import.
@@ -113,7 +113,7 @@ class Node {
   [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count, std::int64_t least,
                                                         std::int64_t otherwise) const;
 
-  /// Returns the integers in the attribute or in input `i`, if present. ONNX turned some attributes into inputs.
+  /// Returns the integers in the attribute or in input `i`, if any. Later opsets turned some attributes into inputs.
   Result<std::optional<std::vector<std::int64_t>>> integers_from(const std::string& attribute, std::size_t i);
 
   Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes = {});

@@ -25,7 +25,7 @@ void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradi
 /// Nested loops over a tensor's elements in memory order, with the corresponding elements of other tensors.
 struct BroadcastLoops {
   Shape sizes;                 ///< Outermost first, never empty. The last size is the length of a row.
-  std::vector<Shape> strides;  ///< For each operand, the stride of each loop in elements; 0 repeats.
+  std::vector<Shape> strides;  ///< For each operand, the stride of each loop in elements; 0 repeats an element.
 
   /// Return the number of elements in a row, and an operand's stride from one element of the row to the next.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }

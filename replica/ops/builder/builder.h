@@ -74,7 +74,7 @@ class Builder {
   [[nodiscard]] const std::vector<Operation>& operations() const;  ///< This region's operations so far.
 
   void refuse(Error error);   ///< Sets the sticky error (if none is set) when a model cannot be built from its input.
-  void restate(Error error);  ///< Replaces the sticky error when the caller knows its cause better.
+  void restate(Error error);  ///< Replaces the sticky error with the caller's more precise one.
 
  private:
   /// Returns the output types of one use of an operator, or nothing after an error. Messages call the use `name`.

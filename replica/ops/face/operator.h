@@ -46,7 +46,7 @@ struct StrayIndex {
   std::int64_t element = 0;  ///< Position of the index in the tensor of indices.
 };
 
-/// 64-byte aligned addresses of the tensors of one use of an operator. They stay the same for the life of an engine.
+/// 64-byte aligned addresses of the tensors of one use of an operator. They do not change while an engine exists.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
@@ -108,9 +108,9 @@ struct Overlay {
 };
 
 /// Describes how an operator works on shards. The first `inputs` inputs and the first `outputs` outputs are sharded.
-/// Element i of these outputs depends only on elements i of the sharded inputs and on the other inputs, which are
-/// unsharded. Therefore, zeros that pad a shard do not affect its other elements. Any further outputs are exact sums
-/// over the elements (square_sum.h): zeros add nothing, and the shards' sums add up to the sum of the full tensor.
+/// Element i of each of these outputs depends only on element i of each sharded input and on the other inputs, which
+/// are unsharded. Therefore, zeros that pad a shard do not affect its other elements. Any further outputs are exact
+/// sums over the elements (square_sum.h): zeros add nothing, and the shards' sums add up to that of the full tensor.
 struct Cut {
   std::uint8_t inputs = 0;  ///< If 0, the operator needs all operands unsharded.
   std::uint8_t outputs = 0;
@@ -159,14 +159,14 @@ struct Operator {
   bool reads_moment = false;
 
   /// Inputs whose buffer output 0 may reuse if both have the same type. Results are bit-identical, because element i of
-  /// the output depends only on their elements i, or the kernel overwrites an element only after its last use.
+  /// the output depends only on element i of each, or the kernel overwrites an element only after its last use.
   std::vector<std::size_t> in_place = {};
 
   /// How the operator works on shards, if it can. Its author declares this, and shards_test.cc checks the declaration.
   Cut on_shards = {};
 
-  /// Returns how outputs must overlay inputs for this use to have nothing to do, because its results are already in
-  /// place. If the result is empty, this use always has work to do; if `view` is null, every use does.
+  /// Returns the overlays of outputs on inputs that make this use a no-op, because its results are then already in
+  /// place. If the result is empty, this use is never a no-op; if `view` is null, no use is.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
 
@@ -176,10 +176,10 @@ Operator in_place(Operator op, std::vector<std::size_t> inputs);
 /// Returns `op`, marked as working on shards.
 Operator on_shards(Operator op, Cut cut);
 
-/// Checks whether output 0 of this use may reuse the buffer of `input`.
+/// Returns whether output 0 of this use may reuse the buffer of `input`.
 bool may_take(const Operator& op, const Signature& signature, std::size_t input);
 
-/// Returns whether this use has nothing to do if its inputs and outputs are at these relative addresses.
+/// Returns whether this use is a no-op if its inputs and outputs are at these relative addresses.
 bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
              std::span<const std::int64_t> outputs);
 
@@ -219,18 +219,18 @@ class Differentiator {
   /// parameter, because the uses of a parameter have separate gradients.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
-  /// Adds an operation. Its output k is the gradient of input of_input[k] of the differentiated operation.
+  /// Adds an operation. Its output k is a gradient with respect to the original's input of_input[k].
   virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                                     const std::vector<std::size_t>& of_input) = 0;
 };
 
-/// Returns the name and version of the library that computes the heavy numerics.
+/// Returns the name and version of the library that does most of the numerical work.
 std::string numerics_library_version();
 
 /// Returns a kUsage error for a shape face: `kind` needs `needed` but was given the signature's inputs and attributes.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
-/// Returns the type in which one use computes. This is float16 if the first input and the first output are stored as
+/// Returns the arithmetic of one use. This is float16 if the first input and the first output are stored as
 /// float16 (the rest may be scalars and statistics). With the attribute `partials`, the sums are float16, too.
 Arithmetic arithmetic_of(const Signature& signature);
 

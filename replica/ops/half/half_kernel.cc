@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
 
-/// Rounds stochastically. One draw serves eight elements, each of which takes 16 bits and uses 13 of them.
+/// Rounds stochastically. One random draw serves eight elements: each gets 16 bits and uses 13 of them.
 /// `first` is the index of from[0] in the tensor.
 void round_at_random(const float* from, Half* to, std::int64_t first, std::int64_t n, std::uint64_t key) {
   const std::int64_t end = first + n;

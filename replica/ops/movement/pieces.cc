@@ -219,7 +219,7 @@ std::unique_ptr<Kernel> split_numerics(const Signature& s) {
   });
 }
 
-/// Returns overlay(k, begin) for each piece k, at byte `begin` of the whole tensor; nothing if pieces are interleaved.
+/// Returns overlay(k, begin) for each piece k, which begins at byte `begin` of `whole`; empty if pieces interleave.
 std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<TensorType>& pieces, std::int64_t axis,
                                  Overlay (*overlay)(std::size_t k, Bytes begin)) {
   std::vector<Overlay> overlays;

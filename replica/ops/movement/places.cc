@@ -18,7 +18,7 @@
 ///       coordinates of the row in x, after `batch_dims` dimensions that x and indices share
 ///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add"
 ///   scatter_nd(x, indices, updates) batch_dims=. reduction="none" | "add"
-///       ->  x, where updates, in order, replace or increase the elements (rows) that a gather would read
+///       ->  x, in which updates, in order, replace or are added to the elements (rows) that a gather would read
 ///
 /// A negative index counts from the end. Since indices come from data, places outside x read as zeros, updates to them
 /// are dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the

@@ -40,7 +40,7 @@ struct Optimizer {
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
   /// The sums are two exact sums of squares (square_sum.h). The sums of a tensor's pieces, added elementwise, give the
-  /// sums of the full tensor. If the factor is kSkip, `moments` changes nothing, either.
+  /// sums of the full tensor. If the factor is kSkip, `moments` changes nothing.
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Number of bits of a value, counted in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is
+/// log2 of the limit on a value, in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is
 /// at most 2^53 units and therefore exact in double, in any order.
 constexpr int kUnitsBits = 46;
 

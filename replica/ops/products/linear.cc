@@ -119,7 +119,7 @@ Product input_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kInputGradient, rows_of(s.inputs[0]), sizes.O, sizes.I);
 }
 
-/// Returns the axes of a product whose inputs are the output features of w.
+/// Returns the axes of dy w, a product whose inputs are the layer's output features and whose outputs are its inputs.
 OperandAxes input_gradient_axes(const Signature& s) {
   const bool by_inputs = input_major(s.attributes);
   return {.input = {kBatch, kInputs},

@@ -104,7 +104,7 @@ Work work(const Signature& s) {
 }
 
 /// Returns the product for the planner. If b is a single matrix and a is not transposed, all rows form one group.
-/// Otherwise, each pair of matrices is a group, and an operand that is broadcast counts in each group.
+/// Otherwise, each pair of matrices is a group, and an operand that is broadcast is counted in each.
 Product product_of(const Signature& s) {
   const Shape& c = s.outputs[0].shape;
   const bool transpose_a = is_set(s.attributes, kTransposeA);

@@ -7,7 +7,7 @@
 #include "replica/models/onnx/node.h"
 
 /// Einsum: sums of products over named dimensions, as in NumPy. Operands are multiplied from left to right, each pair
-/// as one batched matrix product. Sums, transpositions and reshapes arrange the dimensions for it. A letter that occurs
+/// as one batched matrix product. Sums, transpositions and reshapes prepare the dimensions. A letter that occurs
 /// twice in one operand, which denotes a diagonal, is not supported.
 namespace poprun::onnx_import::nodes::einsum {
 namespace {
@@ -49,7 +49,7 @@ struct Equation {
   std::string result;
 };
 
-/// Returns the result that NumPy implies without "->": the dimensions of "...", then the letters that occur once.
+/// Returns the result that NumPy implies if "->" is missing: the dimensions of "...", then the letters that occur once.
 std::string implied_result(const std::vector<std::string>& terms) {
   std::map<char, int> uses;
   std::string digits;

@@ -47,7 +47,7 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
                           {{"momentum", 1 - momentum}, {"elements", x.elements() / x.shape[1]}},
                           {inputs[3], inputs[4]});
     if (node.wants_output(1) || node.wants_output(2)) {
-      return node.unsupported("reading outputs 1 and 2: running statistics are saved with the weights");
+      return node.unsupported("reading outputs 1 and 2; the running statistics are saved with the weights instead");
     }
   } else if (node.wants_output(1)) {
     POPRUN_ASSIGN(const TensorId mean, moved(node, inputs[3], y[1], momentum));

@@ -9,7 +9,7 @@
 namespace poprun::onnx_import::nodes::pooling {
 namespace {
 
-/// Cuts off the padding after the last window, which no window reads, so that no window consists only of padding.
+/// Cuts off the trailing padding that no window reads, because the operators refuse padding as large as a window.
 void cut_padding(const Shape& x, Window& w) {
   const std::size_t dims = w.kernel.size();
   for (std::size_t d = 0; d < dims; ++d) {

@@ -31,8 +31,8 @@ Status set_reshaped(Node& node, Shape shape) {
   return node.set_result(node.reshape(x, std::move(shape)), node.element(0));
 }
 
-/// Returns the target with 0 (the input's size) and -1 (the rest) replaced. A target may begin with the batch size that
-/// the file was written for. If x begins with the import's batch size, that size replaces it.
+/// Returns the target with 0 (the input's size) and -1 (the rest) replaced. If the target begins with the batch size
+/// that the file was written for, and x begins with the import's batch size, the latter replaces the former.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();

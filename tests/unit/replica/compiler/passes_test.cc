@@ -845,7 +845,7 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
   EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));
   EXPECT_EQ(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant", "i = initialise() constant=0.0"), "");
   EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant", "i = initialise() normal=1.0"),
-              HasSubstr("for integers only constant"));
+              HasSubstr("for integers, only constant"));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST(DataFit, ClassifiersSayWhichImagesTheyNeed) {
 TEST(DataFit, ClassifiersSayWhichLabelsTheyNeed) {
   for (const std::string& name : kClassifiers) {
     EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4,10]"}}, 10, {}}),
-                AllOf(HasSubstr("needs labels i32[4], one per item"), HasSubstr("has i32[4,10]")));
+                AllOf(HasSubstr("needs labels of type i32[4], one per item"), HasSubstr("has i32[4,10]")));
     EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}}, 10, {}}),
                 HasSubstr("needs labels, but the dataset has images"));
     EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, {{"classes", 9}}}),
@@ -94,11 +94,11 @@ TEST(DataFit, BertTakesLabelsOfEveryTokenWithAnAttentionMaskOnly) {
 
 TEST(DataFit, LanguageModelsSayWhichTaskTheyNeed) {
   EXPECT_THAT(complaint("gpt2", {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,1]"}}, 50, kTiny}),
-              AllOf(HasSubstr("needs labels i32[2,6]"), HasSubstr("check that data.task = next-token")));
+              AllOf(HasSubstr("needs labels of type i32[2,6]"), HasSubstr("check that data.task = next-token")));
   EXPECT_THAT(complaint("gpt2", {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, kTiny}),
               AllOf(HasSubstr("needs tokens"), HasSubstr("text:FILE")));
   EXPECT_THAT(complaint("gpt2", {{{"tokens", "f32[2,6]"}, {"labels", "i32[2,6]"}}, 50, kTiny}),
-              HasSubstr("needs tokens i32[B,T], but the dataset has f32[2,6]"));
+              HasSubstr("needs tokens of type i32[B,T], but the dataset has f32[2,6]"));
 }
 
 }  // namespace

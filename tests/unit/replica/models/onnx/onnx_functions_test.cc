@@ -219,7 +219,7 @@ TEST(OnnxFunctions, TooManyInputsAreRefusedByTheFunctionsName) {
   OnnxBuilder b = model();
   node(function(b, "One", {"a"}, {"b"}), "Neg", {"a"}, {"b"});
   call(b, "One", {"x", "x"}, {"y"});
-  EXPECT_EQ(refusal(b), "function 'One' has 1 input and 1 output, but a call of it has 2 inputs and 1 output");
+  EXPECT_EQ(refusal(b), "function 'One' has 1 input and 1 output, but is called with 2 inputs and 1 output");
 }
 
 TEST(OnnxFunctions, AnOperatorOfAnotherOpsetThanTheModelsIsRefused) {

@@ -657,7 +657,7 @@ TEST(OnnxJob, ALastSoftmaxIsLeftOutWhereItIsThatOfTheLoss) {
     EXPECT_THAT(said_of_softmax(1, behind, {3, 2}, 11), HasSubstr(left_out)) << behind;
   }
   EXPECT_EQ(said_of_softmax(0, "", {3, 2}),
-            "the last Softmax 'y' is kept because it is over axis 0, not over the classes; the loss takes that output "
+            "the last Softmax 'y' is kept because it is over axis 0, not over the classes; the loss treats its output "
             "as logits, so softmax is applied twice; export the model without it");
   EXPECT_THAT(said_of_softmax(0, "Identity", {3, 2}), HasSubstr("'p' is kept because it is over"));
   EXPECT_THAT(said_of_softmax(0, "Reshape", {3, 2}), HasSubstr("'p' is kept because it is over"));
