@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's own TMPDIR.
+constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's counterpart of TMPDIR.
 
 using asio::ip::tcp;
 

@@ -49,8 +49,8 @@ class OutputFolder {
   /// Creates the folder and, in it, the folder `logs`, if they do not exist. Leaves the files of an earlier run in
   /// place, except results that were incomplete when that run was killed. With `sets_aside`, moves failure.txt and the
   /// logs of an earlier attempt to the next free attempts/N, as far as possible. `held` is the lock that an earlier
-  /// attempt has on the same `folder`, passed on so that no other job can lock the folder in between. Errors: kUsage if
-  /// the folder cannot be created or written to, if another job has locked it, or if it contains earlier results and
+  /// attempt holds on the same `folder`, passed on so that no other job can lock the folder in between. Errors: kUsage
+  /// if the folder cannot be created or written to, if another job has locked it, or if it contains earlier results and
   /// `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                    bool sets_aside = false, OutputFolder held = {});
@@ -69,8 +69,8 @@ class OutputFolder {
   int lock_ = -1;  ///< Descriptor of the locked folder, or -1.
 };
 
-/// Checks that `bytes` of weights fit on the disk of `folder`, as far as this user can use it. The space of earlier
-/// results counts as free, since they are removed first. Errors: kInfrastructure.
+/// Checks that `bytes` of weights fit into the space that this user can use on the disk of `folder`. The space of
+/// earlier results counts as free, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
 /// Removes the results of an earlier run, its failure.txt and, if `dumps` is true, its dumps. Keeps the file `kept`,
@@ -126,7 +126,7 @@ class ReplicaLogs {
  private:
   std::string folder_;
   std::uint32_t replicas_;
-  std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
+  std::map<std::uint32_t, GrowingFile> files_;  ///< Keyed by replica.
   bool waiting_ = false;                        ///< At least one log has a waiting line.
 };
 

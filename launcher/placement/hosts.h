@@ -25,7 +25,7 @@ struct Host {
 Result<std::vector<Host>> parse_host_list(std::string_view text);
 
 /// Parses an Open MPI hostfile: `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line, and `#` comments.
-/// max_slots limits the slots of its line. MPICH's `HOST:N` is also accepted. A host on several lines has the sum of
+/// max_slots limits the slots of its line. MPICH's `HOST:N` is also accepted. A host on several lines gets the sum of
 /// their slots; a line without slots counts as one slot, as in PBS's files. Errors: kUsage (`file:line: ...`).
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text);
 
@@ -51,7 +51,7 @@ std::string machine_name();
 struct JobHosts {
   std::vector<Host> hosts;     ///< Empty: only this machine.
   std::string source = {};     ///< Origin of the list, if it is not the command line.
-  std::string slurm_job = {};  ///< Slurm job in which srun reaches the hosts; empty: none.
+  std::string slurm_job = {};  ///< Slurm job whose srun reaches the hosts; empty: ssh reaches them.
 };
 
 /// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose by itself:
