@@ -48,8 +48,8 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text);
 /// mpirun's report on the rank that ended first.
 struct RankEnd {
   std::uint32_t rank = 0;
-  int signal = 0;     ///< 0 if the rank exited by itself.
-  int exit_code = 0;  ///< Valid only if the rank exited by itself.
+  int signal = 0;     ///< 0 if no signal ended the rank.
+  int exit_code = 0;  ///< Valid only if no signal ended the rank.
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };

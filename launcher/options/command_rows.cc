@@ -221,7 +221,7 @@ auto into(T Asked::*member) {
 
 Rows check() {
   return {
-      row("check", "check-steps", "N", "3", "Training steps of each run", Integer{1, 1000}, into(&CheckRequest::steps)),
+      row("check", "check-steps", "N", "3", "Training steps in each run", Integer{1, 1000}, into(&CheckRequest::steps)),
       row("check", "check-ipus", "LIST", "",
           "Numbers of IPUs per replica to spread the model over, such as 2,4 (default: --ipus-per-replica, or 2, 3 "
           "and 4 if that is 1, up to the number of layers)",

@@ -48,9 +48,9 @@ class OutputFolder {
  public:
   /// Creates the folder and, in it, the folder `logs`, if they do not exist. Leaves the files of an earlier run in
   /// place, except results that were incomplete when that run was killed. With `sets_aside`, moves failure.txt and the
-  /// logs of an earlier attempt to the next free attempts/N, as far as possible. `held` is the lock that an earlier
-  /// attempt holds on the same `folder`, passed on so that no other job can lock the folder in between. Errors: kUsage
-  /// if the folder cannot be created or written to, if another job has locked it, or if it contains earlier results and
+  /// logs of an earlier attempt to the next free attempts/N, if possible. `held` is the lock that an earlier attempt
+  /// holds on the same `folder`, passed on so that no other job can lock the folder in between. Errors: kUsage if the
+  /// folder cannot be created or written to, if another job has locked it, or if it contains earlier results and
   /// `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                    bool sets_aside = false, OutputFolder held = {});
@@ -79,7 +79,7 @@ Status check_room(const std::string& folder, std::uint64_t bytes);
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
 /// Writes `parts` one after the other to `path`. The file appears either complete or not at all. If another thread sets
-/// `given_up` meanwhile, it does not appear.
+/// `given_up` during the write, the file does not appear.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up = nullptr);
 

@@ -54,13 +54,14 @@ struct JobHosts {
   std::string slurm_job = {};  ///< Slurm job whose srun reaches the hosts; empty: ssh reaches them.
 };
 
-/// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose by itself:
+/// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose on its own:
 /// the hosts of the Slurm or Grid Engine job that this process belongs to, or of Open MPI's default hostfile. mpirun
 /// sees only the hosts that it is given. If Slurm has `instances` tasks, the tasks of a node are its slots.
 ///
 /// Errors
 ///   kUsage          a list cannot be parsed, a host is not in the Slurm job, or arguments for mpirun name hosts.
-///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts are unusable; says which to unset.
+///   kHostResources  variables of a Slurm or Grid Engine job (named in the message) are set, but its hosts are
+///   unusable.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 
 }  // namespace poprun::launcher

@@ -14,8 +14,8 @@ class Deadlines {
   /// Limits that the user can set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also limits the time for mpirun to end after all instances have left, and the time between two joins, since
-    /// mpirun starts all instances at the same time.
+    /// Longest time without a heartbeat. Also limits the time for mpirun to end after all instances have left, and the
+    /// time between two joins, since mpirun starts all instances together.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< Time for all instances to join, from `started` on.
     double job_timeout = 0;    ///< Time for the whole job, from the launch on; 0: no limit.

@@ -35,7 +35,7 @@ std::string where(const JobState& state, std::uint32_t instance, double now);
 /// (all-reduce of 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
 std::vector<std::string> what_they_did(const JobState& state, std::span<const std::uint32_t> replicas, double now);
 
-/// Returns a few lines `  meanwhile ...` for the replicas of all instances except `except`.
+/// Returns a few lines that begin with "  meanwhile" for the replicas of all instances except `except`.
 std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except, double now);
 
 }  // namespace poprun::launcher
