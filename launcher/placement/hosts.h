@@ -60,8 +60,7 @@ struct JobHosts {
 ///
 /// Errors
 ///   kUsage          a list cannot be parsed, a host is not in the Slurm job, or arguments for mpirun name hosts.
-///   kHostResources  variables of a Slurm or Grid Engine job (named in the message) are set, but its hosts are
-///   unusable.
+///   kHostResources  a Slurm or Grid Engine job's variables (named in the message) are set, but its hosts are unusable.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 
 }  // namespace poprun::launcher
