@@ -29,7 +29,7 @@ class CheckpointRequests {
   /// Returns the step after which all replicas should take a checkpoint, if one is due and has not been requested yet.
   /// Call this often while the job trains. The step is chosen a few steps ahead, so that every replica learns of it in
   /// time. If a replica learns of it too late and its part of the checkpoint is missing, the request is repeated.
-  /// `step` is the highest of the `steps` steps that any replica has completed at `now`. `begun` is the step of the
+  /// `step` is the highest step, out of `steps`, that any replica has completed at `now`. `begun` is the step of the
   /// last checkpoint of which every part has begun to arrive, or 0.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
@@ -111,7 +111,7 @@ class JobCheckpoints {
   std::vector<std::string> damaged_;
   proto::CheckpointManifest identity_;
   bool goes_on_ = false;
-  bool has_earlier_ = false;  ///< The folder already has checkpoints.
+  bool has_earlier_ = false;  ///< The folder already contains checkpoints.
   bool has_numerics_ = false;
   bool has_data_ = false;
 
@@ -122,7 +122,7 @@ class JobCheckpoints {
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;
   double last_at_ = 0;
-  std::optional<double> told_at_;  ///< When the user was last told that the disk accepts no data.
+  std::optional<double> told_at_;  ///< Time at which the user was last told that the disk accepts no data.
 };
 
 }  // namespace poprun::launcher

@@ -31,7 +31,7 @@ std::string_view untagged(std::string_view line) {
                                                                                               : line;
 }
 
-/// Returns the kind of error that ended a data server, as far as its exit code reveals it.
+/// Returns the kind of error that ended a data server, judging by its exit code.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
                                 ErrorCode::kOutOfMemory};

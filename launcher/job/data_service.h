@@ -56,11 +56,11 @@ class DataService {
   /// Cancels the query. `on_dataset` is not called after this.
   void forget() { query_.reset(); }
 
-  /// Returns the command that restarts our server at its address, without the token.
+  /// Returns the command, without the token, that restarts our server at its address.
   [[nodiscard]] std::string restart_command() const;
 
  private:
-  /// Asks the server at `address` for the dataset. If `leaves_loopback`, other hosts reach the server, so it uses TLS.
+  /// Asks the server at `address` for the dataset. If `leaves_loopback`, other hosts can reach it, so it uses TLS.
   void ask(const std::string& address, bool leaves_loopback);
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   /// Prints the server's progress soon after the start, and then once a minute.
@@ -76,7 +76,7 @@ class DataService {
   Setup setup_;
   Events events_;
   std::unique_ptr<DatasetQuery> query_;
-  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set after the first progress.
+  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set after the first progress report.
   bool answered_ = false;
   int port_ = 0;  ///< Port of our own server, once it listens.
   std::string last_line_;

@@ -29,7 +29,7 @@ using TakeOutput = std::function<void(const std::string& output)>;
 
 /// Runs a program from our own folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
 /// printed as it arrives or, if `take` is given, passed to `take` at the end. Its stderr is printed as an error of the
-/// launcher, after `take` if given. Returns the program's exit code, or 128 + the number of a signal to the launcher.
+/// launcher, after any call of `take`. Returns the program's exit code or, if signal N ends the launcher, 128 + N.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,
         const TakeOutput& take = nullptr);
 

@@ -230,7 +230,7 @@ void Job::do_what_is_due(double now) {
       return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now),
                                           fmt::format("{}:{}", processes_.own_address(), coordinator_->port())));
     case Deadlines::Due::kMpirunEnd:
-      console_.say(fmt::format("the job is done, but mpirun is still running after {} s; ending mpirun",
+      console_.say(fmt::format("the job has finished, but mpirun is still running after {} s; ending mpirun",
                                options_.timeouts.heartbeat_seconds));
       return stop(code_of_results());
     case Deadlines::Due::kDrainEnd:

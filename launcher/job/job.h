@@ -45,10 +45,10 @@ struct JobEnd {
 };
 
 /// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,
-/// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h draws
-/// the phases of a job and says which events count in each of them; every handler first asks `react`. The class is
-/// implemented in job.cc, job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals, and
-/// the wait for files, processes and disk) and job_metrics.cc.
+/// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h shows
+/// the phases of a job, and phases.cc defines which events count in each; every handler first calls `react`. The class
+/// is implemented in job.cc, job_start.cc, job_failure.cc (signs of trouble, up to the verdict), job_end.cc (signals,
+/// and the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
   /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt. `restarts` is the number of

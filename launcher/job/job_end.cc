@@ -127,7 +127,7 @@ void Job::look_after_results(double now) {
   if (failure->code != ErrorCode::kInfrastructure) {
     give_results_up(*failure, "");
   } else if (deadlines_.no_room(now)) {
-    console_.say(fmt::format("{}; {}the job retries for {} s, then ends without these results", failure->message,
+    console_.say(fmt::format("{}; {}the job will retry for {} s, then end without these results", failure->message,
                              failure->facts.shortage ? "make room: " : "", Deadlines::kRoomSeconds));
   }
 }

@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's own TMPDIR.
+constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's counterpart of TMPDIR.
 
 using asio::ip::tcp;
 
@@ -103,7 +103,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
-  // If no process of this job survives to remove the folder, a later job finds the folder by its place and removes it.
+  // If no process of this job survives to remove the folder, a later job recognises it by its path and removes it.
   program.environment.emplace_back(std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR",
                                    folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR", fmt::format("{}:{}", own_address_, coordinator_port));

@@ -52,7 +52,7 @@ class JobProcesses {
   /// Returns whether other hosts can reach these services, in which case the services use TLS.
   [[nodiscard]] bool services_leave_loopback() const { return leaves_loopback(listens_at() + ":"); }
 
-  /// Call this when a replica has joined. mpirun then has its session, and the job's folder records what to remove.
+  /// Call this when a replica has joined. By then, mpirun has a session, and the job's folder records what to remove.
   void replicas_run() { folder_->learn(); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
@@ -87,7 +87,7 @@ class JobProcesses {
 
 /// Finds out which of `hosts` are down or cut off. These are the hosts whose ssh port neither accepts nor refuses a
 /// connection within `patience`, and those whose name has no IPv4 address. All hosts are tried at the same time. `loop`
-/// calls `then` once, as soon as all hosts have answered or `patience` is over.
+/// calls `then` once, as soon as all hosts have answered or `patience` has expired.
 void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts, std::chrono::milliseconds patience,
                        std::function<void(std::vector<std::string> silent)> then);
 

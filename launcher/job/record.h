@@ -26,8 +26,8 @@ class JobRecord {
   JobRecord(const Options& options, const Placement& placement, Console& console, FolderLock& folder);
 
   /// Locks the output folder for this job, which resumes from `resumed` or starts from the beginning. `goes_on` says
-  /// that this same job wrote the folder's contents before an interruption. In that case, and after a restart, the
-  /// earlier logs and traces are set aside. Errors: those of take_output_folder.
+  /// whether this same job wrote the folder's contents before an interruption. If so, and after a restart, the earlier
+  /// logs and traces are set aside. Errors: those of take_output_folder.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Begins a log for every replica of the instance. The first line of each log states where the replica runs.

@@ -55,8 +55,8 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   return *std::move(answer);
 }
 
-/// Returns a question with what a replica needs to compile the job: configuration, dataset, and the contents of the
-/// model's files. The caller adds which outputs are wanted. Errors: those of dataset_of and read_inputs.
+/// Returns a question that contains what a replica needs to compile the job: configuration, dataset, and the contents
+/// of the model's files. The caller adds which outputs are wanted. Errors: those of dataset_of and read_inputs.
 Result<proto::CompileQuestion> compile_question(const Options& options, Console& console) {
   proto::CompileQuestion job;
   *job.mutable_config() = options.config;
@@ -103,7 +103,7 @@ Result<proto::EstimateQuestion> estimate_question(const Options& options, Consol
   if (jobs.empty()) {
     jobs.push_back({"", options.config});
   }
-  std::map<std::string, proto::Dataset> datasets;  // By source.
+  std::map<std::string, proto::Dataset> datasets;  // Keyed by data source.
   for (const VariedJob& job : jobs) {
     proto::EstimatedJob& asked = *question.add_jobs();
     asked.set_value(job.value);

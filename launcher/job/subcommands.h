@@ -24,9 +24,9 @@ int dry_run(const Options& options, const Placement& placement, Console& console
 
 using RunJob = std::function<JobEnd(const Options&)>;
 
-/// Runs `poprun-emu profile`, which shows where the memory and the device time of a compiled job go. `run` executes its
-/// few steps. Returns the exit code. For a job that does not fit, this is the code of kOutOfMemory, after its profile
-/// has been printed. If the run failed, it is the code of the run.
+/// Runs `poprun-emu profile`, which shows where the memory and the device time of a compiled job go. `run` runs the job
+/// for a few steps. Returns the exit code: that of kOutOfMemory if the job does not fit (its profile is printed all the
+/// same), or that of the run if the run failed.
 ///
 ///   data server   what is the data?        .
 ///   replica       --profile: the Profile   |-- screen, profile.pb, profile.json

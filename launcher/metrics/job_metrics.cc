@@ -85,7 +85,7 @@ void add_training(Exposition& page, const JobMetrics& metrics) {
   }
   gauge(page, "poprun_emu_items", "In inference: number of items whose outputs have been written.", metrics.items);
   gauge(page, "poprun_emu_samples_per_second",
-        "Samples of all replicas per second of wall time, over the last seconds in which steps were completed.",
+        "Samples of all replicas per second of wall time, over the last few seconds in which steps were completed.",
         metrics.samples_per_second);
   if (metrics.slowest) {
     gauge(page, "poprun_emu_slowest_replica", "Number of the replica that computes most slowly.",

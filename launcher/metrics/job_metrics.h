@@ -72,7 +72,7 @@ struct JobMetrics {
   std::uint32_t replicas = 0;
   std::uint32_t instances = 0;
   std::uint32_t instances_joined = 0;                ///< Instances that joined and are still connected.
-  std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest last heartbeat.
+  std::optional<double> heartbeat_age_seconds = {};  ///< Age of the oldest of the instances' last heartbeats.
 
   std::optional<std::uint64_t> step = {};  ///< Steps completed; decreases if the job resumes from a checkpoint.
   std::optional<std::uint64_t> last_step = {};

@@ -36,7 +36,7 @@ std::string_view reason_of(int status) {
   }
 }
 
-/// Returns whether `text` is a token as in RFC 9110, section 5.6.2, limited to the characters that methods use.
+/// Returns whether `text` is a token as defined in RFC 9110, section 5.6.2, limited to the characters that methods use.
 bool is_method(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }

@@ -21,8 +21,8 @@
 /// mpirun and the real remote shell. The real remote shell is ssh, srun in a Slurm job, or the user's own.
 namespace poprun::launcher {
 
-/// Checks that the disk of `place` has enough space for the session of `instances` instances. Without it, the instances
-/// would die one by one. Errors: kHostResources.
+/// Checks that the disk of `place` has enough space for the session of `instances` instances, which would otherwise die
+/// one by one. Errors: kHostResources.
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
@@ -43,7 +43,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
 /// tune Open MPI through environment variables get exactly their settings.
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program);
 
-/// Formats the command as a line for a shell that begins with the environment.
+/// Formats the command, preceded by its environment, as a line for a shell.
 std::string shell_line(const MpirunCommand& command);
 
 }  // namespace poprun::launcher

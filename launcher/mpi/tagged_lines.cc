@@ -224,13 +224,13 @@ std::string MpirunNotices::known_reason() const {
   if (const std::string orted = line_with("orted: command not found"); !orted.empty()) {
     return fmt::format(
         "a host has no Open MPI in the PATH of non-interactive shells; install the same "
-        "version on all hosts, on Debian: apt install openmpi-bin ({})",
+        "version on all hosts; on Debian: apt install openmpi-bin ({})",
         orted);
   }
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused", "Permission denied",
         "Host key verification failed", "unrecognized", kUnknownOption, ": Error:"}) {
-    // Skips lines that begin with "Error:", because such a notice names the folder in a different line.
+    // Skips lines that begin with "Error:", because such a notice names the folder on a different line.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
@@ -262,7 +262,7 @@ std::string MpirunNotices::essential() const {
       return notice.lines.front().find(warning) != std::string::npos;
     });
   };
-  // A program's message between rulers has priority over a line outside them.
+  // A program's message between separator lines takes priority over a line outside them.
   auto cause = std::ranges::find_if(notices_.begin() + 1, notices_.end(), is_cause);
   cause = cause == notices_.end() ? std::ranges::find_if(notices_, is_cause) : cause;
   return cause == notices_.end() ? "" : text_of(*cause);

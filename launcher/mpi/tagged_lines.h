@@ -9,8 +9,8 @@
 #include <vector>
 
 /// Parsers of the tags that mpirun and replicas write in front of a line, and of the failure messages of mpirun and
-/// ssh. Those messages exist only as English text, so this is the only place where the launcher searches text for
-/// words. Errors from our own programs arrive as Facts (replica/base/error.h).
+/// ssh. Those messages exist only as English text, so the launcher has to search them for words; it does so only here.
+/// Errors from our own programs arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -48,8 +48,8 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text);
 /// mpirun's report on the rank that ended first.
 struct RankEnd {
   std::uint32_t rank = 0;
-  int signal = 0;     ///< 0 if the rank exited by itself.
-  int exit_code = 0;  ///< Valid only if the rank exited by itself.
+  int signal = 0;     ///< 0 if no signal ended the rank.
+  int exit_code = 0;  ///< Valid only if no signal ended the rank.
 
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
@@ -91,14 +91,14 @@ class MpirunNotices {
   [[nodiscard]] bool refuses_arguments() const;
 
  private:
-  /// Consecutive lines, up to the next ruler, from mpirun or from a host.
+  /// Consecutive lines, up to the next separator line, from mpirun or from a host.
   struct Notice {
     std::vector<std::string> lines;
     bool by_host = false;  ///< The lines come from a host or its remote shell.
   };
 
   std::vector<Notice> notices_ = {{}};
-  std::size_t lines_ = 0;  ///< Total over all notices; at most 200.
+  std::size_t lines_ = 0;  ///< Total number in all notices; at most 200.
   MpirunFindings findings_;
   StartFailure being_read_;
   std::optional<std::uint32_t> named_rank_;  ///< A rank whose exit code follows in one of the next lines.

@@ -125,7 +125,7 @@ void note_what_has_no_effect(Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep;
   const bool accumulated = accumulates(options.config);
-  // A file can set both steps and epochs without a note. The steps then decide.
+  // A file can set both steps and epochs without a note. The steps then take precedence.
   const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
     const char* name;
@@ -225,7 +225,7 @@ Status resolve_instances(Options& options) {
   if (instances > replicas) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--num-instances = {} is more than --num-replicas = {}; an instance has at least one replica",
+        fmt::format("--num-instances = {} is more than --num-replicas = {}; an instance needs at least one replica",
                     instances, replicas));
   }
   if (replicas % instances != 0) {
@@ -243,7 +243,7 @@ Status resolve_instances(Options& options) {
     return fail(
         ErrorCode::kUsage,
         fmt::format(
-            "--only-output-from-instance = {}: there is no instance of this number; instances are numbered 0 to {}",
+            "--only-output-from-instance = {}: there is no instance with this number; instances are numbered 0 to {}",
             options.output.only_instance, instances - 1));
   }
   return {};

@@ -297,7 +297,7 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
                                                  suggestion(positional[0], names), usage_line(meant.subcommand)));
     }
     if (std::ranges::count(positional, meant.name) > 0) {
-      return fail(ErrorCode::kUsage, fmt::format("the subcommand {} comes before train.cfg; usage: {}", meant.name,
+      return fail(ErrorCode::kUsage, fmt::format("the subcommand {} must come before train.cfg; usage: {}", meant.name,
                                                  usage_line(meant.subcommand)));
     }
   }

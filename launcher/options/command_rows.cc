@@ -221,9 +221,9 @@ auto into(T Asked::*member) {
 
 Rows check() {
   return {
-      row("check", "check-steps", "N", "3", "Training steps of each run", Integer{1, 1000}, into(&CheckRequest::steps)),
+      row("check", "check-steps", "N", "3", "Training steps in each run", Integer{1, 1000}, into(&CheckRequest::steps)),
       row("check", "check-ipus", "LIST", "",
-          "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: --ipus-per-replica, or 2, 3 "
+          "Numbers of IPUs per replica to spread the model over, such as 2,4 (default: --ipus-per-replica, or 2, 3 "
           "and 4 if that is 1, up to the number of layers)",
           Integers{2, 64}, in_request<CheckRequest>([](CheckRequest& check, const std::vector<std::int64_t>& ipus) {
             check.ipus.assign(ipus.begin(), ipus.end());
@@ -238,8 +238,8 @@ Rows estimate() {
       flag("estimate", "compile", "Also compile the job, and show the memory that the compiled job needs",
            into(&EstimateRequest::compile)),
       row("estimate", "vary", "KEY=VALUES", "",
-          "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or ipus-per-replica, as in "
-          "model.layers=2,4,8; can be given only once",
+          "Show a row for each value of KEY, which is a key of train.cfg, num-replicas or ipus-per-replica, for "
+          "example model.layers=2,4,8; can be given only once",
           Variation{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const Variation::Value& v) {
             estimate.varied.key = v.key;
             estimate.varied.values = v.values;

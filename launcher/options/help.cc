@@ -181,7 +181,7 @@ std::string described(const OptionRow& row) {
 
 const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> all = {
-      {"0", "The job is done; check: all runs that were compared are equal"},
+      {"0", "The job has finished; check: all runs that were compared are equal"},
       {"64", "An option or a key of train.cfg is wrong; check: also if nothing could be compared"},
       {"65", "The input data or a file is wrong, or a number is not finite"},
       {"69",

@@ -19,7 +19,7 @@
 namespace poprun::launcher {
 namespace {
 
-/// Joins the names as in "mk1, mk2 or bow".
+/// Joins the names into a list such as "mk1, mk2 or bow".
 std::string one_of(const std::vector<std::string>& names) {
   const std::vector<std::string> first(names.begin(), names.end() - 1);
   return fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", names.back());

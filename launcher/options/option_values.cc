@@ -162,7 +162,7 @@ Read<std::vector<std::int64_t>> LayersPerIpu::read(const std::string& text) cons
   Read<std::vector<std::int64_t>> layers = Integers{-1, 1 << 16}.read(text);
   if (!layers || std::ranges::count(*layers, -1) > 1) {
     return allowed(
-        "balanced, or a number of layers for each stage, as in 3 7 7 7; one of them may be -1, which takes the rest");
+        "balanced, or a number of layers for each stage, such as 3 7 7 7; one of them may be -1, which takes the rest");
   }
   return layers;
 }
@@ -171,7 +171,7 @@ Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(con
   const std::size_t colon = text.find(':');
   const std::optional<std::uint32_t> instance = number<std::uint32_t>(text.substr(0, colon));
   if (colon == std::string::npos || !instance) {
-    return allowed("INSTANCE:ARGS, as in 0:\"-x NAME=VALUE\"");
+    return allowed("INSTANCE:ARGS, such as 0:\"-x NAME=VALUE\"");
   }
   return Words{}.read(text.substr(colon + 1)).map([&](const std::vector<std::string>& words) {
     return std::pair(*instance, words);
@@ -187,7 +187,7 @@ Read<NamedTile> TileName::read(const std::string& text) const {
   const std::optional<std::uint32_t> tile =
       number<std::uint32_t>(colon == std::string::npos ? text : text.substr(colon + 1));
   if (!tile || (colon != std::string::npos && !named.ipu)) {
-    return allowed("TILE or IPU:TILE, as in 952 or 3:952");
+    return allowed("TILE or IPU:TILE, such as 952 or 3:952");
   }
   named.tile = *tile;
   return named;
@@ -199,7 +199,7 @@ Read<std::string> Subnet::read(const std::string& text) const {
       slash == std::string::npos ? std::nullopt : number<std::uint32_t>(text.substr(slash + 1));
   in_addr address{};
   if (!bits || *bits > 32 || inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1) {
-    return allowed("an IPv4 network with its prefix length, as in 10.1.0.0/16");
+    return allowed("an IPv4 network with its prefix length, such as 10.1.0.0/16");
   }
   return text;
 }
@@ -207,7 +207,7 @@ Read<std::string> Subnet::read(const std::string& text) const {
 Read<std::string> IpAddress::read(const std::string& text) const {
   in6_addr address{};
   if (inet_pton(AF_INET, text.c_str(), &address) != 1 && inet_pton(AF_INET6, text.c_str(), &address) != 1) {
-    return allowed("an IP address, as in 127.0.0.1 or ::");
+    return allowed("an IP address, such as 127.0.0.1 or ::");
   }
   return text;
 }

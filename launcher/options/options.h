@@ -66,7 +66,7 @@ struct HostOptions {
 struct MpirunOptions {
   std::vector<std::string> global_args;
   std::vector<std::string> local_args;
-  std::map<std::uint32_t, std::vector<std::string>> instance_local_args;  ///< By instance.
+  std::map<std::uint32_t, std::vector<std::string>> instance_local_args;  ///< Keyed by instance.
 };
 
 struct OutputOptions {
@@ -133,7 +133,7 @@ struct ProfileRequest {
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
 using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest>;
 
-/// The user's request. Each value has been checked, both by itself and against the others. The job is not placed yet.
+/// The user's request. Each value has been checked, both on its own and against the others. The job is not placed yet.
 struct Options {
   Request request;
   [[nodiscard]] Subcommand subcommand() const { return static_cast<Subcommand>(request.index()); }

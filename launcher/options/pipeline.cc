@@ -178,7 +178,7 @@ void note_pipeline_without_effect(Options& options) {
 
 std::vector<OptionRow> pipeline_rows() {
   return {file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
-                   "Number of layers per stage, as in 3 7 7 7; one may be -1, which takes the rest. Embeddings and "
+                   "Number of layers per stage, such as 3 7 7 7; one may be -1, which takes the rest. Embeddings and "
                    "heads are not counted: they belong to the first and the last stage. balanced evens out device "
                    "time; if that does not fit in memory, up to 5 other splits are compiled to find one that does",
                    LayersPerIpu{},
@@ -195,7 +195,7 @@ std::vector<OptionRow> pipeline_rows() {
                      field.Assign(names.begin(), names.end());
                    }),
           file_key("pipeline.device-mapping", "LIST", "",
-                   "IPU of each stage, as in 0 1 2 3 0, where the first and the last stage share IPU 0 "
+                   "IPU of each stage, such as 0 1 2 3 0, where the first and the last stage share IPU 0 "
                    "(default: stage 0 on IPU 0, stage 1 on IPU 1 ...)",
                    Integers{0, 63},
                    [](Options& o, const std::vector<std::int64_t>& ipus) {
@@ -233,7 +233,7 @@ std::vector<OptionRow> phase_rows() {
                "parameters. 1: no phases",
                Integer{1, 1024}),
       file_key("memory.phase-ipus", "N", "1",
-               "IPUs that take turns at running phases: 1, or 2, so that one can load a phase while the other computes",
+               "IPUs that take turns to run phases: 1, or 2, so that one can load a phase while the other computes",
                Integer{1, 2})};
 }
 

@@ -163,7 +163,7 @@ struct Everywhere {
   static tl::unexpected<std::string> refused(const std::string& why) {
     return tl::unexpected<std::string>{fmt::format(
         "{0}; or one per IPU, separated by blanks; also WHERE={1}, where WHERE is convolutions, matmuls, ipuN or "
-        "stageN, or a place and a kind, as in stage2.matmuls{2}",
+        "stageN, or a place and a kind, such as stage2.matmuls{2}",
         Value::kAllowed, Value::kLetter, why)};
   }
 };
@@ -284,7 +284,7 @@ Status check_partials(const Options& options) {
     if (options.subcommand() == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
       return fail(ErrorCode::kUsage,
                   fmt::format("{}: check splits the model in several ways that must give equal bits, but partial sums "
-                              "by IPU or stage depend on the split; choose the operators by name with {}",
+                              "set by IPU or stage depend on the split; choose the operators by name with {}",
                               shown(options, kPartials), kPartialsOperators));
     }
   }
@@ -309,7 +309,7 @@ void note_small_proportions(Options& options) {
 std::vector<OptionRow> memory_proportion_rows() {
   return {file_key(std::string{kProportion}, "LIST", "0.6",
                    "Fraction of a tile's memory that the temporaries of a convolution or matmul may use: one number, "
-                   "or one per IPU, as in 0.15 0.25; also convolutions=X, matmuls=X, ipu1=X, stage2=X and "
+                   "or one per IPU, such as 0.15 0.25; also convolutions=X, matmuls=X, ipu1=X, stage2=X and "
                    "stage2.matmuls=X. A stage takes precedence over an IPU",
                    Everywhere<Proportion>{}, replaces(proportions)),
           repeated_key(kProportionOperators, "REGEX=X",

@@ -20,7 +20,7 @@ Status resolve_hyper_parameters(Options& options);
 
 // Where a job's tensors are kept, and which of them are sharded across the replicas. `memory.weights`,
 // `memory.optimizer-state`, `memory.accumulators` and `memory.activations` set the location of a kind of tensor, and
-// `memory.location` sets it for tensors by name. Names and defaults are those of PopART's TensorLocationSettings.
+// `memory.location` sets it for named tensors. Names and defaults are those of PopART's TensorLocationSettings.
 
 Rows location_rows();
 
@@ -42,10 +42,10 @@ Rows phase_rows();
 Status check_pipeline(Options& options);
 
 // Settings of a job's convolutions and matmuls: `memory.available-memory-proportion` and `model.partials`, each of
-// which also exists with the suffix `-operators` for operators by name. All use the same grammar:
+// which also exists with the suffix `-operators` for operators selected by name. All use the same grammar:
 //
 //   0.6                  everywhere
-//   0.15 0.25 0.25       by IPU
+//   0.15 0.25 0.25       one value for each IPU
 //   0.6 matmuls=0.4      a value, and more specific settings PLACE=X, KIND=X or PLACE.KIND=X;
 //                        KIND is convolutions or matmuls, PLACE an IPU or a stage: ipu1, stage2
 //   REGEX=0.1            for the key with -operators; several are separated by spaces

@@ -43,23 +43,23 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
 /// Reads the manifest of the checkpoint `folder`. Checks the manifest against its own checksum, and each file against
 /// the size and checksum in the manifest. This reads the files completely. If a different version or build wrote the
-/// manifest, they are not read: such a checkpoint is not damaged, but check_same_job rejects it.
+/// manifest, the files are not read: such a checkpoint is not damaged, but check_same_job rejects it.
 ///
 /// Errors
 ///   kData           the checkpoint is damaged; the message names the missing file, or the item that differs.
 ///   kHostResources  a file cannot be read, which says nothing about its contents; the message names it and the reason.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
-/// Checks that a job of `config` continues the checkpoint with bit-identical results. All settings must be the same,
-/// except where the job runs, what it outputs and, if the learning rate is constant, the number of steps. An ONNX model
-/// is compared by its bytes (`onnx_sha256`), not by its path.
+/// Checks that a job with `config` can continue the checkpoint with bit-identical results. All settings must be the
+/// same, except where the job runs, what it outputs and, if the learning rate is constant, the number of steps. An ONNX
+/// model is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
 ///   kUsage  a setting or the version differs (the message has both values), or a different build wrote the checkpoint.
 ///   kData   the model's file has changed.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config, const std::string& onnx_sha256);
 
-// Disk operations of a checkpoint writer. All of them return kInfrastructure errors, which name the file.
+// Disk operations of a checkpoint writer. Errors: kInfrastructure, or kData from add_to_manifest, with the file's name.
 
 /// Copies the first `lines` lines of a file, piece by piece. Returns false if the file still has fewer lines.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);

@@ -16,9 +16,9 @@
 
 namespace poprun::launcher {
 
-/// Assembles checkpoints on the disk from the parts of replicas, one checkpoint at a time, and removes old ones. It
-/// does not buffer: bytes are written to their final place as they arrive. It belongs to one thread, which may block on
-/// the disk.
+/// Assembles checkpoints on the disk from the replicas' parts, one checkpoint at a time, and removes old ones. It does
+/// not buffer: bytes are written to their final place as they arrive. It belongs to one thread, which may block on the
+/// disk.
 class CheckpointWriter {
  public:
   struct Setup {
@@ -32,7 +32,7 @@ class CheckpointWriter {
     kStored,
     kFailed,      ///< The disk did not accept the part; it may be sent again.
     kRefused,     ///< The folder belongs to another job, so retries would also fail.
-    kSuperseded,  ///< Replaced by a later checkpoint, or because the same part was sent again.
+    kSuperseded,  ///< Replaced by a later checkpoint, or by the same part sent again.
   };
   using Done = std::function<void(Outcome)>;
 
@@ -41,7 +41,7 @@ class CheckpointWriter {
     std::uint64_t bytes = 0;
     double seconds = 0;  ///< Wall time from the arrival of the first part.
   };
-  /// Called when a checkpoint is complete, or with the reason when the disk has not accepted it.
+  /// Called when a checkpoint is complete, or, with the reason, when the disk has not accepted it.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
 
   CheckpointWriter(Setup setup, News news);

@@ -20,7 +20,7 @@ tl::unexpected<Error> cannot_write(const std::string& path, int reason);
 /// Writes all `bytes` at `offset` of an open file. `path` is the file's name in messages.
 Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset);
 
-/// Ensures that the creation and renaming of files in a folder survives a crash. Errors: kInfrastructure.
+/// Ensures that the creation and renaming of files in a folder survive a crash. Errors: kInfrastructure.
 Status sync_folder(const std::string& folder);
 
 /// A file of lines, the last of which is always complete. While the disk is full, new lines wait in memory.

@@ -223,7 +223,7 @@ Status JobResults::finish() {
 
 /// Runs in the thread of `saving_`. First writes the results that cannot be reproduced.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
-  // The folder is recreated if the user has removed it meanwhile, so that the results are not lost, too.
+  // The folder is recreated if the user has since removed it, so that the results are not lost, too.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
   if (!main_file_written_ && !config_.has_profile()) {

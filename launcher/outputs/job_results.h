@@ -93,7 +93,7 @@ class JobResults {
   WeightsCollector weights_;
   std::uint64_t parameters_ = 0;                     ///< Parameters in the announced shape; 0 before it arrives.
   std::uint64_t weight_bytes_ = 0;                   ///< Bytes of weights received.
-  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until written to the disk.
+  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< Keyed by step, until written to the disk.
   std::uint64_t last_step_ = 0;                      ///< The last completed step.
   double dumps_failed_at_ = 0;
   std::set<std::uint64_t> dumps_due_;  ///< Steps whose dumps are not written yet.

@@ -56,8 +56,8 @@ Traces traces_of(const proto::RunConfig& config);
 Result<FolderLock> take_output_folder(const std::string& folder, bool overwrite, std::string_view logs = "logs",
                                       bool sets_aside = false, FolderLock held = {});
 
-/// Checks that `bytes` of weights fit on the disk of `folder`, as far as this user can use it. The space of earlier
-/// results counts as free, since they are removed first. Errors: kInfrastructure.
+/// Checks that `bytes` of weights fit into the space that this user can use on the disk of `folder`. The space of
+/// earlier results counts as free, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
 /// Removes the results of an earlier run, its failure.txt and, if `dumps` is true, its dumps. Keeps the file `kept`,
@@ -113,7 +113,7 @@ class ReplicaLogs {
  private:
   std::string folder_;
   std::uint32_t replicas_;
-  std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
+  std::map<std::uint32_t, GrowingFile> files_;  ///< Keyed by replica.
   bool waiting_ = false;                        ///< At least one log has a waiting line.
 };
 

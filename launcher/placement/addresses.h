@@ -6,7 +6,7 @@
 
 #include "replica/base/error.h"
 
-/// Functions on the network interfaces of this machine, and on IPv4 addresses in text form.
+/// Functions for the network interfaces of this machine, and for IPv4 addresses in text form.
 namespace poprun::launcher {
 
 std::vector<std::string> own_addresses();
@@ -17,9 +17,9 @@ std::optional<std::string> address_of(const std::string& host);
 /// Returns the source address that the kernel would use to send to `address`. Sends nothing.
 std::optional<std::string> source_towards(const std::string& address);
 
-/// Checks that this machine reaches itself. Its processes reach each other through the loopback interface, even at its
-/// other addresses. If that interface is down, nothing else reports an error: sockets listen, and calls wait forever.
-/// Errors: kHostResources if the interface is down. The message gives the command that brings it up.
+/// Checks that this machine reaches itself. Its processes reach each other through the loopback interface, even at the
+/// machine's other addresses. If that interface is down, nothing else reports an error: sockets listen, and calls wait
+/// forever. Errors: kHostResources if the interface is down. The message gives the command that brings it up.
 Status check_loopback();
 
 }  // namespace poprun::launcher

@@ -25,7 +25,7 @@ struct Host {
 Result<std::vector<Host>> parse_host_list(std::string_view text);
 
 /// Parses an Open MPI hostfile: `[user@]HOST [slots=N] [max_slots=N] [username=NAME]` per line, and `#` comments.
-/// max_slots limits the slots of its line. MPICH's `HOST:N` is also accepted. A host on several lines has the sum of
+/// max_slots limits the slots of its line. MPICH's `HOST:N` is also accepted. A host on several lines gets the sum of
 /// their slots; a line without slots counts as one slot, as in PBS's files. Errors: kUsage (`file:line: ...`).
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text);
 
@@ -51,16 +51,16 @@ std::string machine_name();
 struct JobHosts {
   std::vector<Host> hosts;     ///< Empty: only this machine.
   std::string source = {};     ///< Origin of the list, if it is not the command line.
-  std::string slurm_job = {};  ///< Slurm job in which srun reaches the hosts; empty: none.
+  std::string slurm_job = {};  ///< Slurm job whose srun reaches the hosts; empty: ssh reaches them.
 };
 
-/// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose by itself:
+/// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose on its own:
 /// the hosts of the Slurm or Grid Engine job that this process belongs to, or of Open MPI's default hostfile. mpirun
 /// sees only the hosts that it is given. If Slurm has `instances` tasks, the tasks of a node are its slots.
 ///
 /// Errors
 ///   kUsage          a list cannot be parsed, a host is not in the Slurm job, or arguments for mpirun name hosts.
-///   kHostResources  variables of a Slurm or Grid Engine job are set, but its hosts are unusable; says which to unset.
+///   kHostResources  a Slurm or Grid Engine job's variables (named in the message) are set, but its hosts are unusable.
 Result<JobHosts> job_hosts(const Options& options, std::uint32_t instances);
 
 }  // namespace poprun::launcher

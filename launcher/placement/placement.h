@@ -25,7 +25,7 @@ struct Placement {
   std::vector<bool> is_local;                ///< [hosts] whether the host is this machine.
   std::vector<std::string> addresses;        ///< [hosts] IPv4; empty: the name does not resolve here.
   std::string source;                        ///< Origin of the hosts if the command does not name them.
-  std::string slurm_job;                     ///< Job whose srun reaches the hosts; empty: ssh does.
+  std::string slurm_job;                     ///< Slurm job whose srun reaches the hosts; empty: ssh reaches them.
   std::string ssh_user;                      ///< Login name on other hosts; empty: ssh decides.
   std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
   std::string address_in_subnet;             ///< This machine's address, with --host-subnet.
@@ -39,7 +39,7 @@ struct Placement {
 };
 
 /// Distributes instances over hosts. If the slots of any host are stated, hosts are filled in order up to their slots;
-/// a host without stated slots has one. Otherwise, instances are spread evenly, and the first hosts take any remainder.
+/// a host without stated slots has one. Otherwise, instances are spread evenly, and the first hosts get any remainder.
 /// If `hosts` is empty, all instances run here. `known` is the result of `look_up`. Without it, this machine is
 /// recognised only by name. Errors: kUsage if there are too few slots (the message gives a remedy), or if hosts have
 /// different users.

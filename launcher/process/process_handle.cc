@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
-extern "C" {  // The header in glibc 2.36 lacks this.
+extern "C" {  // The header in glibc 2.36 does not declare C linkage.
 #include <sys/pidfd.h>
 }
 

@@ -25,14 +25,14 @@
 namespace poprun::launcher {
 namespace {
 
-// When the launcher dies, joined replicas exit immediately, and mpirun with them; starting replicas must be killed.
+// When the launcher dies, joined replicas exit immediately, and mpirun with them; those still starting must be killed.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};
 
-/// Sends SIGKILL to the children of `mpirun`, which are its replicas on this host and its remote shells. mpirun treats
-/// their death as a failure of the job: it ends all other processes and removes its folders and shared memory. mpirun
-/// does not receive SIGTERM (kRequestSignals). It may have no children yet, so call this until mpirun has ended.
+/// Kills the children of `mpirun`, which are its replicas on this host and its remote shells. mpirun treats their death
+/// as a failure of the job: it ends all other processes and removes its folders and shared memory. SIGTERM would have
+/// no effect: mpirun has it blocked (kRequestSignals). Call this repeatedly: mpirun may not have any children yet.
 void kill_children(pid_t mpirun) {
   for (const pid_t child : collectives::children_of(mpirun)) {
     signal_child_of(mpirun, child, SIGKILL);
@@ -44,7 +44,7 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
   return poll(&end, 1, static_cast<int>(patience.count())) != 0;
 }
 
-/// Runs the guard. Makes only calls that are safe after a fork with threads; in glibc, these include malloc.
+/// Runs the guard. Makes only calls that are safe after a multi-threaded process forks; glibc's malloc is one of them.
 [[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun, collectives::JobFolder& folder) {
   setsid();  // Signals to the launcher's group or terminal are not meant for the guard.
   prctl(PR_SET_NAME, "poprun-guard");
@@ -129,7 +129,7 @@ Result<Programs> find_programs(bool other_hosts) {
   const std::optional<std::string> mpirun = in_path("mpirun");
   if (!mpirun) {
     return fail(ErrorCode::kHostResources,
-                "mpirun is not in PATH; install Open MPI 4.1, on Debian: apt install openmpi-bin");
+                "mpirun is not in PATH; install Open MPI 4.1 (on Debian: apt install openmpi-bin)");
   }
   programs.mpirun = *mpirun;
   return programs;
@@ -164,7 +164,7 @@ Status check_mpirun_version(const std::string& mpirun, const std::string& answer
   }
   return fail(ErrorCode::kHostResources,
               fmt::format("no replica could be started: {} is {}, but Open MPI 4.1 is needed; put "
-                          "that version's folder first in PATH, on Debian: apt install openmpi-bin",
+                          "that version's folder first in PATH (on Debian: apt install openmpi-bin)",
                           mpirun, is));
 }
 

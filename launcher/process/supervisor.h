@@ -42,8 +42,8 @@ Status check_mpirun_version(const std::string& mpirun, const std::string& answer
 std::string path_beside_us(const std::string& program);
 
 /// The processes of a job: mpirun, the data server if we started it, and a replica that answers a question. The
-/// supervisor can end all of them; others decide when. It belongs to the loop's thread. This process adopts orphans
-/// among its descendants, so that `kill_all` finds everything on this machine even after mpirun has died.
+/// supervisor can end all of them; its callers decide when. It belongs to the loop's thread. This process adopts
+/// orphans among its descendants, so that `kill_all` finds everything on this machine even after mpirun has died.
 class Supervisor {
  public:
   /// Called once, after the program's last line of output. `status` is from waitpid.

@@ -83,7 +83,7 @@ struct Outlet::State {
   std::string shown;            ///< Text that the live line shows now.
   int live_descriptor = -1;
   std::uint64_t writes = 0;     ///< Number of completed writes.
-  std::map<int, int> failures;  ///< By descriptor: errno of its first failed write.
+  std::map<int, int> failures;  ///< Keyed by descriptor: errno of its first failed write.
   bool has_thread = false;
   bool writing = false;
   bool gave_up = false;  ///< Whether the wait for the reader has timed out.

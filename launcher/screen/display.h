@@ -19,7 +19,7 @@ class Progress {
 
   void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
 
-  /// In inference, records that outputs for `done` of `total` items have arrived, `wall_seconds` after a fixed time.
+  /// In inference, records that outputs for `done` of `total` items have arrived at the time `wall_seconds`.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }

@@ -257,7 +257,7 @@ std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width, b
          "\n";
 }
 
-/// A purpose of bytes in memory. Tables have the order of kPurposes.
+/// A purpose that bytes in memory serve. Tables list the purposes in the order of kPurposes.
 struct Purpose {
   std::string_view name;
   std::uint64_t (proto::CompiledEstimate::*bytes)() const;
@@ -278,7 +278,7 @@ std::string share_text(const proto::CompiledEstimate& compiled, const Purpose& p
   return fmt::format("{} {:>3} %", mebibytes_text(bytes), (100 * bytes + all / 2) / all);
 }
 
-/// Returns a row per value with the memory of the IPUs at their peaks, by purpose. Requires: all jobs were compiled.
+/// Returns a row per value: the memory of the IPUs at their peaks, for each purpose. Requires: all jobs were compiled.
 std::string purposes_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const Purpose& purpose : kPurposes) {
@@ -317,7 +317,7 @@ std::string layers_text(const proto::JobEstimate& e, bool blocks) {
                           grouped(block.parameters()), block.kind(), block.formula());
     }
   }
-  text += "activations: per sample, of operations that compute\n";
+  text += "activations: outputs per sample, counting only operations that compute\n";
   if (e.has_training()) {
     text +=
         "held: weights with their gradients and optimiser state; kept: what the backward\n"

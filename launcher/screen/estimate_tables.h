@@ -13,9 +13,9 @@ struct EstimateFrame {
   bool everything = false;  ///< Also show all blocks of the layers, and all IPUs, even if there are many.
 };
 
-/// Returns the parameters by kind of block, the guide's totals, the job's own totals and the suggested number of IPUs.
-/// If requested, a row per layer follows. If the job was compiled, rows for its IPUs follow, with their sum and the
-/// estimate.
+/// Returns the number of parameters in each kind of block, the guide's totals, the job's own totals and the suggested
+/// number of IPUs. If requested, a row per layer follows. If the job was compiled, rows for its IPUs follow, with their
+/// sum and the estimate.
 std::string estimate_tables(const proto::JobEstimate& job, const EstimateFrame& frame);
 
 /// Returns a row for each value of the key and, if the values are whole numbers, the mean growth per unit from the

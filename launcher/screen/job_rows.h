@@ -25,10 +25,10 @@ std::string to_text(const JobRows& rows);
 
 struct ShownIpus {
   bool all = false;            ///< If false, show only the IPUs that `listed_rows` selects.
-  std::string_view elsewhere;  ///< Clause on where the other IPUs are shown, such as "which -v lists".
+  std::string_view elsewhere;  ///< Clause that says where the other IPUs are shown, such as "which -v lists".
 };
 
-/// Calls row(ipu, stands_out) for each shown IPU, and adds a row where some are left out.
+/// Calls row(ipu, stands_out) for each shown IPU, and adds a row wherever some are left out.
 template <typename Range, typename Key, typename Row>
 void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown, Row row) {
   for (const ListedRow& listed : shown.all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key)) {
@@ -58,7 +58,7 @@ std::string tiles_text(const proto::IpuMemory& memory);
 /// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that is appropriate for their sum.
 std::string time_text(const proto::IpuTime& time);
 
-/// Returns `12.3 KiB in, 12 B out, 3.8 us of it; 1 call, 1.850 ms on top (fitted)`.
+/// Returns `12.3 KiB in, 12 B out, 3.8 us included; 1 call, 1.850 ms on top (fitted)`.
 std::string host_text(const proto::HostTime& host);
 
 /// Returns `123 samples/s`.

@@ -292,7 +292,7 @@ class Screen {
   void operators() {
     const std::vector<const proto::OperatorRow*> rows = longest_operators(report_);
     const std::uint64_t all = step_cycles(report_);
-    text_ += fmt::format("\n# longest of {} of a {}, {} cycles in all\n", counted(rows.size(), "operator"),
+    text_ += fmt::format("\n# longest of {} in a {}, {} cycles in all\n", counted(rows.size(), "operator"),
                          profile_.config().inference() ? "pass over the items" : "step", grouped(all));
     text_ += fmt::format(
         "{:>12}{:>8}{:>7}{:>9}{}  operator\n", "cycles", "of all", "calls", "of peak",
@@ -328,7 +328,7 @@ class Screen {
                          duration_text(device.step_seconds()), grouped(std::llround(device.samples_per_second())),
                          profile_.config().device().ipu());
     if (!profile_.has_outcome()) {
-      text_ += fmt::format("{:<14} nothing: times are the device clock's\n", "executed");
+      text_ += fmt::format("{:<14} nothing; all times are those of the device clock\n", "executed");
       return;
     }
     const proto::WallTime& wall = profile_.wall();

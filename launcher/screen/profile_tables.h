@@ -13,7 +13,7 @@
 /// Functions that the screens for one profile and for two profiles share.
 namespace poprun::launcher {
 
-/// Largest numbers, without -v, of rows in a table and of IPUs that each get a section of their own.
+/// Largest numbers of rows in a table, and of IPUs with a section of their own, unless -v is given.
 inline constexpr std::size_t kRowsOfTables = 10;
 inline constexpr std::size_t kIpusInDetail = 4;
 

@@ -10,7 +10,7 @@ namespace poprun::launcher {
 
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
-  bool all_ipus = true;  ///< If false and there are many, show only those of `listed_rows`.
+  bool all_ipus = true;  ///< If false and there are many, show only those that `listed_rows` selects.
 };
 
 /// Draws the work of each IPU, with one row per IPU and one column per cycle. A is a forward part, G a backward part,

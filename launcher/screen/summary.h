@@ -21,7 +21,7 @@ std::string check_row(const proto::CheckedRun& run);
 /// not pass: returns the code of kOutOfMemory if runs did not fit in memory, else that of kUsage.
 int check_exit_code(const proto::CheckReport& report);
 
-/// Returns the last lines of a check: how many runs were equal, what became of the others, and what was not run.
+/// Returns the last lines of a check: how many runs were equal, what happened to the others, and what was not run.
 std::string check_result(const proto::CheckReport& report);
 
 /// Formats the summary of a finished job: each figure with its unit and its clock. `result_folder` contains the result

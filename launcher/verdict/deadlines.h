@@ -7,15 +7,15 @@
 namespace poprun::launcher {
 
 /// Decides how long a job waits for each event, and what to do when the wait is over. This is a pure policy without a
-/// clock or timer: times are passed in as seconds of one clock. The event loop reports what happened, sleeps until
-/// `next`, and does what is `due`.
+/// clock or timer: the caller passes in all times, in seconds of one clock. The event loop reports what happened,
+/// sleeps until `next`, and does what is `due`.
 class Deadlines {
  public:
   /// Limits that the user can set, in seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    /// Also limits the time for mpirun to end after all instances have left, and the time between two joins, since
-    /// mpirun starts all instances at the same time.
+    /// Longest time without a heartbeat. Also limits the time for mpirun to end after all instances have left, and the
+    /// time between two joins, since mpirun starts all instances together.
     double heartbeat_timeout = 0;
     double join_timeout = 0;   ///< Time for all instances to join, from `started` on.
     double job_timeout = 0;    ///< Time for the whole job, from the launch on; 0: no limit.
@@ -44,7 +44,7 @@ class Deadlines {
     kVerdict,     ///< There was trouble, and the wait for explanations is over.
     kSilence,     ///< An instance sent no heartbeat for too long.
     kAbsence,     ///< An instance did not join.
-    kMpirunEnd,   ///< The job is done, but mpirun is still running.
+    kMpirunEnd,   ///< The job has finished, but mpirun is still running.
     kDrainEnd,    ///< A drained job has used up its time to stop and save.
     kRoomEnd,     ///< A full disk has not accepted the results in time.
     kJobTimeout,  ///< The job exceeded its time limit.
@@ -59,7 +59,7 @@ class Deadlines {
     bool is_worth_telling = false;
   };
 
-  /// Time for a full disk to accept the results of a job that is done.
+  /// Longest wait for space on a full disk, for the results of a job that has finished.
   static constexpr double kRoomSeconds = 600;
   /// Longest wait for the next piece of replica 0's dumps.
   static constexpr double kDumpSeconds = 2;
@@ -81,17 +81,17 @@ class Deadlines {
   void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
   void draining(double now) { drained_at_ = now; }
-  /// Records that the results cannot be written. Only the first call counts. Returns whether this is the first.
+  /// Records that the results cannot be written. Returns whether this is news: further calls change nothing.
   bool no_room(double now);
   void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }
-  /// Records that the loop woke up, or that it reads its clock before a verdict.
+  /// Records that the loop woke up, or that it is reading its clock before a verdict.
   Slept woke(double now);
 
   /// Returns the most urgent thing to do.
   [[nodiscard]] Due due(const Facts& facts, double now) const;
 
-  /// Returns whether mpirun's own lines can be shown, because they no longer have to wait for a root cause.
+  /// Returns whether mpirun's own lines no longer have to be held back so that a root cause can come first.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
   /// Returns the time at which to wake: the first deadline after `now`, but at most 0.1 s from now, so that the loop

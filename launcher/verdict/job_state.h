@@ -37,8 +37,8 @@ struct InstanceView {
   std::vector<ReplicaView> replicas;
 };
 
-/// Records what the launcher learns about the instances from their messages and from mpirun. Times are passed in as
-/// seconds of one clock. This class starts and stops nothing; the functions in post_mortem.h draw the conclusions.
+/// Records what the launcher learns about the instances from their messages and from mpirun. All times are in seconds
+/// of one clock. This class starts and stops nothing; the functions in post_mortem.h draw the conclusions.
 class JobState {
  public:
   /// `cpu_isa` is the instruction set that all instances must use. If it is empty, they must all use the same one.
@@ -46,7 +46,7 @@ class JobState {
 
   /// Errors
   ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
-  ///   kHostResources  its results would not be bit-identical to the first's, or it cannot compute with --cpu-isa.
+  ///   kHostResources  its results would differ in bits from the first instance's, or it cannot compute with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
   /// Records a heartbeat. After trouble starts, ignores heartbeats of instances that were already silent.
   void beat(const proto::Beat& beat, double now);
@@ -111,7 +111,7 @@ class DrainPoint {
   /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// Returns the last part that any replica begins, but only one time, when every instance is on hold or has left.
+  /// When every instance is on hold or has left, returns, but only once, the last part that any replica begins.
   std::optional<std::uint64_t> last_part();
 
  private:

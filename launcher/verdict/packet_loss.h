@@ -20,9 +20,9 @@ struct PacketLoss {
   double seconds = 0;             ///< Time since the first of these losses.
 };
 
-/// Finds pairs of hosts between which packets are lost, from the kernels' counters for the TCP connections of all
-/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred. Losses count only if they
-/// reach one packet in twenty between heartbeats. This class only keeps records. Times are seconds of one clock.
+/// Finds pairs of hosts between which packets are being lost, from the kernels' counters for the TCP connections of all
+/// instances (proto::TcpLink). A link that is merely busy loses one packet in a hundred. Losses count only if at least
+/// one packet in twenty is lost between two heartbeats. This class only keeps records. Times are in seconds.
 class PacketLosses {
  public:
   void take(const std::string& host, const proto::Beat& beat, double now);

@@ -14,7 +14,7 @@ enum class If : std::uint8_t { kAlways, kTrained, kReported, kComplete };
 struct Row {
   JobEvent event;
   If condition;
-  std::array<Reaction, kNumPhases> reactions;  ///< By phase.
+  std::array<Reaction, kNumPhases> reactions;  ///< Indexed by phase.
 };
 
 /// Returns the table. For each event, the first row whose condition holds applies. In kSaving and kSavingEarly the

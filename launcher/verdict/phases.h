@@ -18,16 +18,16 @@
 ///                                                   processes gone    5 s later
 namespace poprun::launcher {
 
-/// The phases of a job, named by what the job waits for.
+/// The phases of a job, which differ in what the job is waiting for.
 enum class Phase : std::uint8_t {
-  kRunning,         ///< For instances to join, to run, and to report their results.
-  kAskingHosts,     ///< For hosts to answer, because mpirun gave up; otherwise like kRunning.
-  kDraining,        ///< For instances to stop and to report their results, as requested by a signal.
-  kSaving,          ///< For the disk: all results have arrived, and processes are no longer needed.
+  kRunning,         ///< Waits for instances to join, to run, and to report their results.
+  kAskingHosts,     ///< Waits for hosts to answer, because mpirun gave up; otherwise like kRunning.
+  kDraining,        ///< Waits for instances to stop and to report their results, as requested by a signal.
+  kSaving,          ///< Waits for the disk: all results have arrived, and processes are no longer needed.
   kSavingEarly,     ///< Like kSaving, in a job that a signal asked to stop.
-  kEnding,          ///< For processes to end, since the outcome is decided.
-  kClosing,         ///< For calls to end, and for a checkpoint that is still being written.
-  kWaitingForDisk,  ///< For the same checkpoint, about which the user has been informed.
+  kEnding,          ///< Waits for processes to end, because the outcome is decided.
+  kClosing,         ///< Waits for calls to end, and for a checkpoint that is still being written.
+  kWaitingForDisk,  ///< Waits for the same checkpoint, about which the user has been informed.
 };
 inline constexpr std::size_t kNumPhases = 8;
 
@@ -37,13 +37,13 @@ enum class JobEvent : std::uint8_t {
   kCheckpointSignal,  ///< A signal asks for a checkpoint.
   kCheckpointTime,    ///< It is time to check whether a checkpoint is due.
   kDataset,           ///< The data server has described the dataset.
-  kHeld,              ///< An instance may have paused: it sent a heartbeat, or left.
+  kHeld,              ///< An instance sent a heartbeat or left, so it may be on hold.
   kReportItem,        ///< A piece of a report arrived.
   kReportEnd,         ///< A report is complete or was cut off.
   kFilesComplete,     ///< All result files are complete on disk.
   kTrouble,           ///< A sign of a failure whose cause may be unknown.
   kVerdict,           ///< The cause of a failure is known.
-  kMpirunGaveUp,      ///< mpirun ended for an unknown reason, or waits for a daemon that will not start.
+  kMpirunGaveUp,      ///< mpirun ended for an unknown reason, or is waiting for a daemon that does not start.
   kMpirunDone,        ///< mpirun ended with code 0.
   kMpirunFailed,      ///< mpirun ended in another way.
   kDataServerExit,    ///< Our own data server ended.
@@ -55,7 +55,7 @@ enum class JobEvent : std::uint8_t {
 enum class Reaction : std::uint8_t {
   kIgnore,
   kWatch,         ///< Bring the screen, files and requests up to date, then see what is due.
-  kWatchDrain,    ///< Like kWatch, and say what the job is still waiting for.
+  kWatchDrain,    ///< Like kWatch, but also say what the job is still waiting for.
   kWatchEnd,      ///< Only see what is due.
   kDrain,         ///< Ask instances to stop at their next part.
   kSaveEarly,     ///< Like kDrain, but the results have arrived, so the job waits only for files.

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;      ///< Number of exchanges on the console; failure.txt lists all of them.
-constexpr double kInItSeconds = 1;  ///< After this delay, heartbeats show whether other replicas wait, too.
+constexpr double kInItSeconds = 1;  ///< After this delay, heartbeats show whether other replicas are waiting, too.
 
 /// Returns whether the status means a signal, a failure of mpirun, its daemons or ssh themselves (codes 205, 254, 255),
 /// or a signal that a shell reports as a code. In these cases, a restart may help.
@@ -65,8 +65,8 @@ bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas,
   });
 }
 
-/// Amends a verdict that is not certain. If packets are lost and the accused are alive, blames the network instead. If
-/// the accused are dead, their death may be why packets are lost, so the losses are only mentioned.
+/// Amends a verdict that is not certain. If packets are being lost and the accused are alive, blames the network
+/// instead. If the accused are dead, their death may be why packets are lost, so the losses are only mentioned.
 Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
   const std::vector<PacketLoss> losses = state.losses().found(now);
   if (losses.empty()) {
@@ -106,7 +106,7 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
   return waiting;
 }
 
-/// Blames the replicas that a replica waited for in vain or, if all of those wait as well, the network between them.
+/// Blames the replicas that a replica waited for in vain or, if those are all waiting, too, the network between them.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std::vector<std::uint32_t> missed,
                        double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
@@ -360,8 +360,8 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
     // mpirun may reach the host even so: its messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
         "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check that the network "
-        "between them lets the connection through (firewall) and carries full packets (MTU: `ping -M do -s 1472 {0}`), "
-        "that the host's clock is right, and that its certificates match",
+        "between them lets the connection through (firewall) and carries full-size packets "
+        "(MTU: `ping -M do -s 1472 {0}`), that the host's clock is right, and that its certificates match",
         state.placement().host_of(first), launcher);
   }
   return verdict;

@@ -10,7 +10,7 @@
 #include "launcher/verdict/job_state.h"
 #include "proto/coordinator.pb.h"
 
-/// Functions that find the instance to blame and explain the failure in words, from nothing but their arguments.
+/// Functions that find the instance to blame and explain the failure in words. They use only their arguments.
 namespace poprun::launcher {
 
 /// The diagnosis of a failed job: the exit code, the first line, and the lines that follow it.
@@ -25,20 +25,20 @@ struct Verdict {
 ///
 ///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
 ///
-/// The following causes come next, since they may be consequences of others. If packets are lost and the accused
-/// instances still send heartbeats, the verdict blames the network instead:
+/// The following causes come next, since they may be consequences of others. If packets are being lost and the accused
+/// instances are still sending heartbeats, the verdict blames the network instead:
 ///
 ///   a host that mpirun lost · an instance that is silent for `quiet` seconds while others' heartbeats break off ·
-///   the instances whose heartbeats broke off · the peers that were missed, unless they wait in the same exchange
+///   the instances whose heartbeats broke off · a replica's missing peers, unless they wait in the same exchange
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
 /// Returns whether a host's remote shell failed to start Open MPI's daemon, or broke off before any instance had
-/// joined, so that the job cannot start. Once an instance has joined, all daemons are running, and later messages of
-/// the shells only report their end.
+/// joined, so that the job cannot start. Once an instance has joined, all daemons are running, and later messages from
+/// the shells only report that they have ended.
 bool lacks_daemon(const JobState& state);
 
-/// Returns the remote hosts, spelled as given, whose daemon did not start for an unknown reason, so that they may be
-/// why mpirun started nothing. Returns none in a Slurm job, where hosts need not accept connections to their ssh port.
+/// Returns the remote hosts, spelled as given, whose daemon did not start for an unknown reason, which may be why
+/// mpirun started nothing. Returns none in a Slurm job, where hosts need not accept connections to their ssh port.
 std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
 
 /// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach them, they do not answer, or all
@@ -55,12 +55,12 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
 /// Returns the verdict on a job that reached --timeout. `how_far` is its progress, such as "was at step 3 of 10".
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far, double now);
 
-/// Returns the verdict if nothing else explains why mpirun ended. `status` is from waitpid. The replicas' logs are in
-/// the folder `logs`.
+/// Returns the verdict to give if nothing else explains why mpirun ended. `status` is from waitpid. The replicas' logs
+/// are in the folder `logs`.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
-/// Amends `verdict` if the job ended before its first step, no instance gave a reason, and `named` is not empty: these
-/// are the environment variables set here that select Open MPI's components. Blames them; a restart does not help then.
+/// Returns `verdict`, amended to blame the environment variables in `named` if there are any, no step was completed,
+/// and no instance gave a reason. They are set here and select Open MPI's components, so a restart would not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 void append(std::vector<std::string>& lines, std::vector<std::string> more);

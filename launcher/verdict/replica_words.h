@@ -22,7 +22,7 @@ std::string describe(const JobState& state, std::uint32_t instance);
 /// node1)`. Requires: `replicas` is ascending and not empty.
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas);
 
-/// Returns whether `replicas` are all replicas of their hosts, with several per host, but not all replicas of the job.
+/// Returns whether `replicas` comprise all replicas on their hosts, several per host, but not all replicas of the job.
 bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> replicas);
 
 std::vector<std::uint32_t> replicas_of(const JobState& state, std::span<const std::uint32_t> instances);
@@ -35,7 +35,7 @@ std::string where(const JobState& state, std::uint32_t instance, double now);
 /// (all-reduce of 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
 std::vector<std::string> what_they_did(const JobState& state, std::span<const std::uint32_t> replicas, double now);
 
-/// Returns a few lines `  meanwhile ...` for the replicas of all instances except `except`.
+/// Returns a few lines that begin with "  meanwhile" for the replicas of all instances except `except`.
 std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except, double now);
 
 }  // namespace poprun::launcher

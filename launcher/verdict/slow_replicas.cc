@@ -44,7 +44,7 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
     if (std::ranges::any_of(waiting_, [&](std::uint32_t r) { return gave_up(state, r); })) {
       return std::nullopt;
     }
-    return fmt::format("note: the data server {} answers again; it kept replicas waiting for {:.0f} s", address_,
+    return fmt::format("note: the data server {} has recovered; it kept replicas waiting for {:.0f} s", address_,
                        waited);
   }
   waiting_ = state.waiting_for_data(kExcuseSeconds);

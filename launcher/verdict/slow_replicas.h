@@ -11,7 +11,7 @@
 
 namespace poprun::launcher {
 
-/// Watches replicas that wait for the data server. Each of them gives up by itself if the server neither answers nor
+/// Watches replicas that wait for the data server. Each of them gives up on its own if the server neither answers nor
 /// makes progress with the dataset for `limit_seconds`. Until then, replicas that wait in an exchange for such a
 /// replica are exempt from their own, shorter deadline, and the user is informed. This class only keeps records.
 class DataWaits {
@@ -23,7 +23,7 @@ class DataWaits {
   [[nodiscard]] bool excuse(const JobState& state) const;
 
   /// Returns the message that the user should see now, if any. While replicas wait, there is an early message and then
-  /// one per minute. When the server answers again, a last message says so, unless a replica has given up by then: its
+  /// one per minute. When the server has recovered, a last message says so, unless a replica has given up by then: its
   /// failure explains enough.
   std::optional<std::string> news(const JobState& state);
 
@@ -76,11 +76,11 @@ class Stragglers {
   /// Returns the slowest replica since the marks. Requires: two or more replicas, each with a step since its mark.
   [[nodiscard]] Straggler slowest_of_stretch() const;
 
-  std::vector<Times> now_;   ///< By replica.
+  std::vector<Times> now_;   ///< Indexed by replica.
   std::vector<Times> mark_;  ///< Times at the start of the stretch.
   std::optional<Straggler> slowest_;
   std::optional<Straggler> suspect_;  ///< The slowest replica, if it exceeds the factor.
-  int stretches_ = 0;                 ///< Consecutive stretches of the suspect.
+  int stretches_ = 0;                 ///< Number of consecutive stretches with this suspect.
   bool told_ = false;
 };
 

@@ -19,7 +19,7 @@ constexpr std::uint64_t kVariablesMax = 65'536;
 constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // All variables together have at most 2^60 B.
 constexpr int kListMax = 64;
 constexpr int kDimensionsMax = 32;
-constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // Their size in bytes also fits in 64 bits.
+constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // The size in bytes then also fits in 64 bits.
 
 Status check_at_most(std::string_view what, std::uint64_t had, std::uint64_t most) {
   if (had <= most) {

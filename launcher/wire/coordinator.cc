@@ -288,7 +288,7 @@ class Service final : public Coordinator, public ServiceBase {
     proto::Directive directive_;  ///< The last directive sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
-    std::uint32_t told_ = 0;  ///< The service's number of the directive that was sent last.
+    std::uint32_t told_ = 0;  ///< The service's number for the directive that was sent last.
     bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;

@@ -62,7 +62,7 @@ class Coordinator {
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;          ///< For replica 0; may be empty; must outlive this.
     const OnnxFile& onnx_model;                          ///< May be empty; must outlive this.
-    CheckpointWriter& checkpoints;                       ///< From now on for the disk's thread only; must outlive this.
+    CheckpointWriter& checkpoints;                       ///< Used only by the disk's thread; must outlive this.
     std::string resumed_state;                           ///< Path of the state to resume from; may be empty.
   };
 

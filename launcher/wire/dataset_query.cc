@@ -188,7 +188,7 @@ class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeR
   std::unique_ptr<proto::HostStreams::Stub> stub_;
   grpc::ClientContext context_;
   proto::DescribeRequest request_;
-  proto::DescribeReply reply_;  ///< Reply of the read in progress.
+  proto::DescribeReply reply_;  ///< Filled by the read in progress.
   std::promise<void> over_;
   std::shared_ptr<Call> self_;  ///< Shared with gRPC until OnDone.
 };

@@ -21,7 +21,7 @@ struct Security {
   /// other hosts reach the service.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
-  /// Returns the same identity as the value of POPRUN_EMU_TLS, the form that replicas need.
+  /// Returns the same identity in the form that replicas need, as the value of POPRUN_EMU_TLS.
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 

@@ -12,7 +12,7 @@
 #include "launcher/wire/bounds.h"
 #include "proto/coordinator.pb.h"
 
-/// Functions that transfer data in pieces. Each sender is a gRPC call that runs on gRPC's threads, ends by itself, and
+/// Functions that transfer data in pieces. Each sender is a gRPC call that runs on gRPC's threads, ends on its own, and
 /// keeps its seat until then. The data must outlive the call and must not change.
 namespace poprun::launcher {
 

@@ -277,7 +277,7 @@ class DataServer(JobTest):
         self.assertRegex(job.stderr, r"note: replica \d has been waiting .* give up after 12 s \(--hostio-timeout\)")
         proxy.go_on()
         self.assertEqual(job.wait(), 0, job.stderr)
-        self.assertIn(f"note: the data server {proxy.address} answers again; it kept replicas waiting for ", job.stderr)
+        self.assertIn(f"note: the data server {proxy.address} has recovered; it kept replicas waiting for ", job.stderr)
         self.assertEqual(job.weights_hash(), undisturbed.weights_hash())
 
     def test_that_stalls_for_one_replica_for_good_ends_the_job_with_its_address(self):

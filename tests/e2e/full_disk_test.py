@@ -71,7 +71,7 @@ class FullDisk(JobTest):
         job = self.start_on_disk()
         self.train_on_a_full_disk(job)
         job.process.send_signal(signal.SIGTERM)
-        told = "the job retries for 600 s, then ends without these results"
+        told = "the job will retry for 600 s, then end without these results"
         job.wait_until(lambda: told in job.stderr, "message", 60)
         self.assertRegex(job.stderr, "weights.safetensors cannot be written: No space left on device; it needs 1.6 MiB, "
                                      "but only 0 B is free; make room: " + told)

@@ -56,7 +56,7 @@ class Ends(LauncherTest):
     def test_well_where_a_process_stays_after_all_is_done(self):
         job = self.fake("-n", 3, "--heartbeat-timeout", 2, mode="lingers")
         self.assertEqual(job.wait(20), 0, job.stderr)
-        self.assertIn("the job is done, but mpirun is still running after 2 s; ending mpirun", job.stderr)
+        self.assertIn("the job has finished, but mpirun is still running after 2 s; ending mpirun", job.stderr)
         self.assertIn("steps          3\n", job.stdout)
         self.assert_gone(job)
 

@@ -373,7 +373,7 @@ class Failure(ClusterTest):
         job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]", "--heartbeat-timeout", 5)
         self.assertEqual(job.wait(30), 75, job.stderr)
         self.assert_first_line(job, "replica 1 (instance 1, host node1, ", " did not join within ",
-                               "carries full packets (MTU: `ping -M do -s 1472 node1`)", "clock is right")
+                               "carries full-size packets (MTU: `ping -M do -s 1472 node1`)", "clock is right")
         self.assert_gone(job)
 
     def test_of_a_link_names_who_fell_silent(self):

@@ -517,7 +517,7 @@ TEST(Options, AreCheckedAgainstEachOther) {
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
   EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("cannot be combined"));
   EXPECT_EQ(error_of({"-n", "4", "--only-output-from-instance", "4"}),
-            "--only-output-from-instance = 4: there is no instance of this number; instances are numbered 0 to 3");
+            "--only-output-from-instance = 4: there is no instance with this number; instances are numbered 0 to 3");
   EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),
               HasSubstr("at least twice --heartbeat-interval"));
 }
@@ -532,7 +532,7 @@ TEST(Options, MetricsAreServedWhereAskedFor) {
   EXPECT_THAT(parse({"--metrics-address", "0.0.0.0"})->notes,
               ElementsAre("--metrics-address 0.0.0.0 has no effect without --metrics-port"));
   EXPECT_THAT(error_of({"--metrics-port", "65536"}), HasSubstr("an integer from 0 to 65535"));
-  EXPECT_THAT(error_of({"--metrics-address", "localhost"}), HasSubstr("an IP address, as in 127.0.0.1 or ::"));
+  EXPECT_THAT(error_of({"--metrics-address", "localhost"}), HasSubstr("an IP address, such as 127.0.0.1 or ::"));
 }
 
 TEST(Options, NeedExactlyOneTrainCfg) {

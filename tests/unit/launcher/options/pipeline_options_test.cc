@@ -84,7 +84,7 @@ TEST(PipelineOptions, RefuseWhatIsNoNumberOfLayers) {
   }
   EXPECT_EQ(error_of(4, "layers-per-ipu = -1 3 -1"),
             "train.cfg:2: layers-per-ipu = -1 3 -1 is not allowed; allowed: balanced, or a number "
-            "of layers for each stage, as in 3 7 7 7; one of them may be -1, which takes the rest");
+            "of layers for each stage, such as 3 7 7 7; one of them may be -1, which takes the rest");
 }
 
 TEST(PipelineOptions, NeedAnIpuForEachStage) {

@@ -115,7 +115,7 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
   };
   EXPECT_EQ(with("ipu0=half"),
             "model.partials = ipu0=half: check splits the model in several ways that must give equal bits, but partial "
-            "sums by IPU or stage depend on the split; choose the operators by name with model.partials-operators");
+            "sums set by IPU or stage depend on the split; choose the operators by name with model.partials-operators");
   EXPECT_EQ(with("matmuls=half"), "no error");
 }
 

@@ -48,7 +48,7 @@ TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
             "unknown subcommand 'chek'; did you mean check? usage: poprun-emu check [options] "
             "train.cfg");
   EXPECT_EQ(error_of({"train.cfg", "check"}),
-            "the subcommand check comes before train.cfg; usage: poprun-emu check [options] "
+            "the subcommand check must come before train.cfg; usage: poprun-emu check [options] "
             "train.cfg");
   EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
 }
@@ -276,7 +276,7 @@ TEST(Profile, ComparesTwoFilesInTheirOrder) {
 TEST(Profile, RefusesWhatIsNoTile) {
   for (const char* tile : {"x", "1:", ":1", "-1", "1:2:3", "99999999999"}) {
     EXPECT_EQ(error_of({"profile", "train.cfg", fmt::format("--tile={}", tile)}),
-              fmt::format("--tile = {} is not allowed; allowed: TILE or IPU:TILE, as in 952 or "
+              fmt::format("--tile = {} is not allowed; allowed: TILE or IPU:TILE, such as 952 or "
                           "3:952",
                           tile));
   }

@@ -231,7 +231,7 @@ TEST(Mpirun, IsRefusedIfItDoesNotBelongToOpenMpi4) {
   const auto error = [](const char* answer) { return check_mpirun_version("/x/mpirun", answer).error().message; };
   EXPECT_EQ(error("mpirun (Open MPI) 5.0.3\n"),
             "no replica could be started: /x/mpirun is from Open MPI 5.0.3, but Open MPI 4.1 is "
-            "needed; put that version's folder first in PATH, on Debian: apt install openmpi-bin");
+            "needed; put that version's folder first in PATH (on Debian: apt install openmpi-bin)");
   EXPECT_THAT(error("HYDRA build details:\n    Version: 4.0.2"), HasSubstr("/x/mpirun is from MPICH,"));
   EXPECT_THAT(error("Intel(R) MPI Library for Linux* OS"), HasSubstr("is from Intel MPI,"));
   EXPECT_THAT(error("?"), HasSubstr("is not from Open MPI,"));

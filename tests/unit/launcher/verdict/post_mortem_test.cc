@@ -296,7 +296,7 @@ TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(0, 91);
   EXPECT_FALSE(waits.excuse(state));
-  EXPECT_EQ(waits.news(state), "note: the data server node0:4000 answers again; it kept replicas waiting for 70 s");
+  EXPECT_EQ(waits.news(state), "note: the data server node0:4000 has recovered; it kept replicas waiting for 70 s");
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(700, 800);  // The replica should have given up after 600 s.
   EXPECT_FALSE(waits.excuse(state));
@@ -511,8 +511,8 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   EXPECT_EQ(absence_verdict(state, 60, "10.0.0.1:5000").first_line,
             "replicas 1, 2 (hosts node1, node2) did not join within 60 s; mpirun reached host node1, but the replica "
             "there did not reach poprun-emu at 10.0.0.1:5000: check that the network between them lets the connection "
-            "through (firewall) and carries full packets (MTU: `ping -M do -s 1472 node1`), that the host's clock is "
-            "right, and that its certificates match");
+            "through (firewall) and carries full-size packets (MTU: `ping -M do -s 1472 node1`), that the host's clock "
+            "is right, and that its certificates match");
   EXPECT_EQ(absence_verdict(nobody_joined(), 60, "127.0.0.1:5000").first_line.find("MTU"), std::string::npos)
       << "for replicas on this machine no network is to blame";
   JobState lost = state;
