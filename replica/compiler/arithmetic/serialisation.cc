@@ -15,8 +15,8 @@
 /// Marks dense layers and embeddings to be computed in slices. The pass "slices" divides them and their gradients.
 ///
 ///   model.embedding-serialisation-factor   the embedding with the most rows: gathers from its
-///                                          table, and the projection onto as many channels
-///   model.serialised-matmuls               dense layers by the name of their output
+///                                          table, and layers with one channel per row
+///   model.serialised-matmuls               dense layers, selected by output name
 namespace poprun::passes::serialisation {
 namespace {
 

@@ -15,7 +15,7 @@ struct Alias {
   Bytes offset;  ///< Distance from the block's first byte.
 };
 
-/// Aliases by tensor; nothing for tensors that share no bytes. Empty if the graph has not been analysed.
+/// The alias of each tensor; nothing for a tensor that shares no bytes. Empty if the graph has not been analysed.
 using Aliases = std::vector<std::optional<Alias>>;
 
 /// Two kinds of operation let tensors share bytes:
