@@ -214,7 +214,7 @@ class Search {
   const Graph& graph_;
   std::vector<std::optional<std::size_t>> roots_;
   std::set<std::string> called_ = called_functions(graph_);
-  std::map<std::string, std::uint32_t> numbers_;  ///< Operation numbers, by text_of.
+  std::map<std::string, std::uint32_t> numbers_;  ///< Operation numbers, keyed by text_of.
   std::map<std::vector<std::uint32_t>, EqualRuns> by_pattern_;
 };
 

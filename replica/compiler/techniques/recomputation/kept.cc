@@ -17,7 +17,7 @@
 namespace poprun {
 namespace {
 
-/// Reasons why a tensor cannot be recomputed, by tensor.
+/// For each tensor, the reasons why it cannot be recomputed.
 struct Ties {
   std::vector<bool> updated;   ///< It changes later in the step.
   std::vector<bool> reported;  ///< Its value is reported at the step's end.

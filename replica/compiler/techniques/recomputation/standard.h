@@ -22,8 +22,8 @@ CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std
 
 struct StandardGoal {
   std::vector<std::uint32_t> ipu_of_stage;
-  std::vector<std::int64_t> stash_lengths;  ///< By stage.
-  std::vector<std::int64_t> work;           ///< By forward operation, in cycles.
+  std::vector<std::int64_t> stash_lengths;  ///< Indexed by stage.
+  std::vector<std::int64_t> work;           ///< Cycles of each forward operation.
   Bytes capacity;                           ///< An IPU's memory.
   double proportion = 1;                    ///< Fraction of `capacity` that may be used.
 
@@ -33,7 +33,7 @@ struct StandardGoal {
 };
 
 struct StandardChoice {
-  std::vector<bool> kept;  ///< By tensor.
+  std::vector<bool> kept;  ///< Indexed by tensor.
   Bytes fullest;           ///< Estimated need of the fullest IPU.
   double recomputed = 0;   ///< Fraction of the forward pass's work that runs again.
 };

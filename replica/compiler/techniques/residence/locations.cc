@@ -146,8 +146,8 @@ class SplitReductions {
   Region& region_;
   const std::set<TensorId>& off_chip_;
   std::vector<Operation> operations_;
-  std::map<TensorId, Operation> waiting_;    ///< By reduced tensor.
-  std::map<TensorId, TensorId> reduced_as_;  ///< Reduced tensor, by result.
+  std::map<TensorId, Operation> waiting_;    ///< Keyed by reduced tensor.
+  std::map<TensorId, TensorId> reduced_as_;  ///< The reduced tensor for each result.
 };
 
 /// Returns the copies between variables and their remote buffers, one per IPU.
@@ -331,8 +331,8 @@ class PhaseLoads {
   const std::vector<Place>& phases_;
   std::vector<PhaseUse> uses_;
   std::set<std::string> functions_;
-  std::map<std::size_t, Around> around_;               ///< By region.
-  std::map<std::size_t, std::set<TensorId>> written_;  ///< By region.
+  std::map<std::size_t, Around> around_;               ///< Keyed by region.
+  std::map<std::size_t, std::set<TensorId>> written_;  ///< Keyed by region.
 };
 
 }  // namespace

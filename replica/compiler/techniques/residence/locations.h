@@ -26,7 +26,7 @@ struct Location {
   std::string why;
 };
 
-/// Returns the locations of the `kept_tensors`, sorted by number. Storage::kAuto means on-chip here. An accumulator
+/// Returns the locations of the `kept_tensors`, sorted by TensorId. Storage::kAuto means on-chip here. An accumulator
 /// that only one of the `phases` uses stays on the chip, because it does not outlive that phase. Errors: kUsage if an
 /// override is not a valid regular expression.
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
