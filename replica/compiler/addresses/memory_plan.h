@@ -35,7 +35,7 @@ struct Claim {
 struct MemoryPlan {
   std::vector<Bytes> offsets;    ///< offsets[i] is the offset of claims[i].
   Bytes peak;                    ///< End of the highest tensor.
-  Bytes lower_bound;             ///< Most bytes live at any step, shared bytes counted once; no plan has a lower peak.
+  Bytes lower_bound;             ///< Maximum live bytes at any step, counting shared bytes once; no peak is lower.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
 };
 

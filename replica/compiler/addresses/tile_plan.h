@@ -73,7 +73,7 @@ class TileClaims {
 struct TileClass {
   std::vector<std::uint32_t> tiles;  ///< In ascending order.
   Bytes peak;                        ///< End of the highest byte in use.
-  Bytes lower_bound;                 ///< Most bytes live at any step; no plan has a lower peak.
+  Bytes lower_bound;                 ///< Maximum live bytes at any step; no plan has a lower peak.
   Bytes always_live;                 ///< Bytes of claims that live for the whole run.
   std::uint32_t worst_step = 0;      ///< The first step at which `lower_bound` bytes are live.
   /// offsets[i] is the offset of claim i of TileClaims, if the claim has bytes on these tiles.
@@ -91,7 +91,7 @@ struct TilePlan {
 
 /// Live bytes on all tiles of an IPU together.
 struct LiveBytes {
-  Bytes most;                    ///< Most bytes live at any step.
+  Bytes most;                    ///< Maximum live bytes at any step.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
   Bytes always;                  ///< Bytes that live for the whole run.
 };

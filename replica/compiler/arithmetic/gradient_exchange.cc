@@ -30,7 +30,7 @@ TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
   return first_use;
 }
 
-/// Adds the gradients of several uses. The sum takes the name of the first gradient, which gets a new name.
+/// Adds the gradients of several uses. The sum gets the name of the first gradient, which is renamed.
 TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_place) {
   Graph& graph = update.graph();
   const std::string name = graph.tensor(uses[0]).name;

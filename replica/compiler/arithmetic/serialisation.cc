@@ -118,7 +118,7 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
   if (!found) {
     const std::string close = nearest(asked.operators, others);
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: {}: no dense layer of the model has a matching name; {}", kMatmulsKey, asked.text,
+                fmt::format("{}: {}: no dense layer in the model has a matching name; {}", kMatmulsKey, asked.text,
                             others.empty()  ? "the model has no dense layers"
                             : close.empty() ? fmt::format("available: {}", others.front())
                                             : fmt::format("did you mean {}?", close)));

@@ -49,7 +49,7 @@ struct Balancing {
   /// For each stage, how many micro-batches' activations it holds: at most its stash's length; 1 if it recomputes.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Memory of one IPU.
-  /// For each stage, whether it runs its forward part again; empty if no stage does. Recomputation takes a third of the
+  /// For each stage, whether it runs its forward part again; empty if no stage does. Recomputation adds a third of the
   /// layers' cycles, because the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
@@ -136,7 +136,7 @@ struct CompileObserver {
   std::function<void()> before_compilation = {};
 };
 
-/// Values of Pass::applies for passes that apply to every job, and to every training job.
+/// Values of Pass::applies for passes that apply to every job, or to every training job.
 inline bool always(const CompileOptions& /*options*/) {
   return true;
 }

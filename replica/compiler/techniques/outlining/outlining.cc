@@ -48,7 +48,7 @@ struct Candidate {
 /// Bytes per tile of an IPU.
 struct Balance {
   Bytes code;   ///< Saved by outlining.
-  Bytes taken;  ///< Taken by copies: their code, and the rise of the peak memory.
+  Bytes taken;  ///< Taken by copies: their code, and the increase in peak memory.
 };
 
 /// Returns, for each IPU, the bytes that all candidates together save and take.
@@ -392,7 +392,7 @@ class Inlining {
   std::map<TensorId, TensorId> stands_for_;  ///< The original of each tensor of an outlined function.
 };
 
-/// Checks that inlining every call of an outlined function gives the job from before the pass.
+/// Checks that inlining every call of an outlined function restores the job as it was before the pass.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const std::size_t count = before.graph.functions.size();
   for (std::size_t f = 0; f < after.graph.functions.size(); ++f) {

@@ -126,7 +126,7 @@ class Search {
            is_on_one_ipu(graph_, operation);
   }
 
-  /// Divides a region where a layer or its backward pass begins or ends, and at operations that cannot be shared.
+  /// Divides a region at operations that cannot be shared, and wherever a layer or its backward pass begins or ends.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;

@@ -41,7 +41,7 @@ struct StandardChoice {
 /// Chooses the activations to keep. Every IPU stays within its memory with the least recomputed work or, if it cannot
 /// stay within its memory, needs as little as possible. Activations that the job has chosen by name stay as chosen.
 ///
-/// Each IPU takes the best of several choices. An activation is kept if making it again costs more cycles per byte than
+/// Each IPU uses the best of several choices. An activation is kept if making it again costs more cycles per byte than
 /// a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products. The rest
 /// of a stage is cut at its narrowest places into segments of limited size, whose inputs are kept, too. Finally, as
 /// much of the end of each stage is kept as fits, because the backward operations of the end come first. Deterministic.

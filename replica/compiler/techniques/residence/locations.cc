@@ -43,7 +43,7 @@ KindOfKept kind_of(Kept kept) {
   return {"memory.activations", &LocationOptions::activations};
 }
 
-/// Takes the numbers out of a name: "layer.12.weight" gives "layer.#.weight" and 12.
+/// Separates the numbers from a name: "layer.12.weight" becomes "layer.#.weight" and 12.
 std::pair<std::string, std::vector<std::int64_t>> without_numbers(const std::string& name) {
   std::string plain;
   std::vector<std::int64_t> numbers;

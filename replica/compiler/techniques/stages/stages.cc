@@ -222,7 +222,7 @@ void note_unused_ipus(const CompileOptions& options, Job& job) {
                                   ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
                                   : setting_text(pipeline);
   job.notes.push_back({"stages.unused-ipus",
-                       fmt::format("{} uses only {} of the {} IPUs of each replica{}",
+                       fmt::format("{} uses only {} of the {} IPUs in each replica{}",
                                    setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
                                    setting.empty() ? fmt::format(": it can be cut into at most {}",
                                                                  counted(job.ipu_of_stage.size(), "stage"))
