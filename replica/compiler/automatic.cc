@@ -91,7 +91,7 @@ std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& ba
   return begins;
 }
 
-/// Returns the end of a split's note, which says how the split was found.
+/// Returns the end of a split's note, which explains how the split was found.
 std::string found_how(const Compiled& best, std::size_t compilations) {
   if (best.lacking() <= 0) {
     return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);
@@ -131,7 +131,7 @@ constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state
                                               {&LocationOptions::accumulators, "memory.accumulators"},
                                               {&LocationOptions::activations, "memory.activations"}}};
 
-/// Returns the choices that `asked` leaves open besides the split, cheapest first.
+/// Returns the choices that `asked` leaves open apart from the split, cheapest first.
 std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   const auto changed = [&asked](const auto& change) {
     return [change, split = asked.pipeline.split](const Compiled& from) {

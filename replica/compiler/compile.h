@@ -22,8 +22,8 @@ namespace poprun {
 /// In inference, the job has no train or save function, and evaluate also streams each batch's prediction out, as
 /// "outputs". Each replica updates its buffers (running statistics) from its own micro-batches, and the step's exchange
 /// replaces them with their mean over the replicas, so all replicas hold the same buffers between steps, wherever they
-/// run. Since a running statistic is linear in the statistics of the batches, this mean is the same as if it followed
-/// the replicas' mean statistics. Balanced stages are cut as the estimate suggests, whether or not they fit.
+/// run. Since a running statistic is linear in the batches' statistics, this mean equals the running statistic of the
+/// replicas' mean statistics. Balanced stages are cut as the estimate suggests, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
 
 struct Compiled {
@@ -39,8 +39,8 @@ struct Compiled {
 };
 
 /// Compiles the job as `options` specify: runs the passes, then computes live ranges, aliases, plans, addresses and
-/// device times. Open options take their mildest value: balanced stages are cut as estimated, and Storage::kAuto means
-/// on-chip. (The functions of automatic.h settle such options.) Every plan is verified. The Program may need more
+/// device times. Open options get their mildest value: balanced stages are cut as estimated, and Storage::kAuto means
+/// on-chip. (The functions in automatic.h settle such options.) Every plan is verified. The Program may need more
 /// memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if model, data and options do not fit together;
 /// kBug if a verifier rejects a pass or a plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});

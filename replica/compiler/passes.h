@@ -11,7 +11,7 @@ namespace poprun {
 /// `verify_equivalence` compares the graph after each of them with the graph after "precision".
 const std::vector<Pass>& all_passes();
 
-/// The text after a pass's name in the note which reports that the pass is left out.
+/// The text after a pass's name in the note about leaving out that pass.
 inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
 
 inline constexpr std::string_view kLastOfArithmetic = "precision";

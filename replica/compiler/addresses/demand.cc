@@ -163,7 +163,7 @@ class Demand {
     during(Category::kGap, Row(tiles_, kGap.count()), step);
   }
 
-  /// Returns the bytes that a plan needs, by tile. They are computed once for all products with the same plan.
+  /// Returns the bytes that a plan needs on each tile. They are computed once for all products with the same plan.
   const PlanRows& rows_of(const planner::Plan& plan) {
     const auto [known, is_new] = plan_rows_.try_emplace(&plan);
     PlanRows& rows = known->second;
@@ -225,7 +225,7 @@ class Demand {
     return row;
   }
 
-  /// Extends a row to all tiles: `in_front` a row of the computing tiles, `behind` one of the I/O tiles after them.
+  /// Return a row for all tiles: `in_front` from the row of the computing tiles, `behind` from that of the I/O tiles.
   [[nodiscard]] Row in_front(Row row) const {
     row.resize(static_cast<std::size_t>(claims_.tiles()));
     return row;
@@ -362,7 +362,7 @@ class Demand {
   std::int64_t transfers_ = 0;  ///< Number of transfers through I/O tiles.
   Bytes largest_in_;
   Bytes largest_out_;
-  Row io_host_code_;  ///< By I/O tile.
+  Row io_host_code_;  ///< Indexed by I/O tile.
   Row io_exchange_code_;
 };
 

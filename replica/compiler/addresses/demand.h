@@ -18,7 +18,7 @@ struct LaidOut {
   const Liveness& liveness;
   const ProductPlans& plans;
   const Aliases& aliases;
-  const std::vector<Mapping>& mappings;  ///< By tensor.
+  const std::vector<Mapping>& mappings;  ///< Indexed by tensor.
   const Device& device;
   std::int64_t replicas = 1;
 };
@@ -26,7 +26,7 @@ struct LaidOut {
 /// Computes all claims of a graph on the tiles of one IPU. Function "load" claims only its tensors, because the host
 /// makes the initial values.
 ///
-///   tensors            as they are mapped, for their live ranges; aliases of the same bytes count once
+///   tensors            on their tiles, for their live ranges; aliases of the same bytes count once
 ///   a product          while it runs: the input and weights that its tiles receive, partial sums
 ///                      (twice if its steps add to them), the regrouped input and, with several
 ///                      steps, the weights twice, both spread evenly; with one step, weights that
@@ -49,8 +49,8 @@ struct LaidOut {
 ///                      that a tile receives. I/O tiles have kControlCode per transfer, and the
 ///                      code for what they receive
 ///
-/// Where Poplar's sizes are not published, round numbers are used. They are chosen so that in the example in
-/// Graphcore's note, 250 MB are always live, as its report shows: see planner/README.md.
+/// Sizes that Poplar does not publish are round numbers. They are chosen so that 250 MB are always live in the example
+/// in Graphcore's note, as its report shows: see planner/README.md.
 TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu);
 
 inline constexpr Bytes kVertexCode{16384};
@@ -63,7 +63,7 @@ constexpr std::int64_t code_to_receive(std::int64_t bytes) {
   return 4 * ((bytes + kMessage.count() - 1) / kMessage.count());
 }
 
-/// Bytes that placement constraints of a product's operands leave unused (Graphcore, Memory and Performance
+/// Bytes left unused because of placement constraints on a product's operands (Graphcore, Memory and Performance
 /// Optimisation on the IPU, figure 2.7).
 inline constexpr Bytes kGap{32768};
 

@@ -132,7 +132,7 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Keeps only the steps at which a live range begins or has just ended, for a smaller tree. Returns their number.
+/// Keeps only the steps at which a live range begins or has just ended, to shrink the tree. Returns their number.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {
@@ -255,7 +255,7 @@ void sort_for_placement(std::vector<Block>& blocks) {
     run = std::max(run, block.steps);
   }
   std::ranges::sort(blocks, {}, [run](const Block& block) {
-    // Blocks with the longest live range go to the bottom; the others follow by decreasing size.
+    // Blocks with the longest live range go to the bottom; the others follow in order of decreasing size.
     return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first, block.claims[0]};
   });
 }
@@ -349,7 +349,7 @@ class LiveNow {
   struct Run {
     std::int64_t end = 0;
     std::size_t owner = 0;
-    int claims = 0;  ///< Number of live claims to the run.
+    int claims = 0;  ///< Number of live claims that include the run.
   };
 
   /// Splits the run that contains the address `at`, if any, so that a run begins there.
@@ -363,13 +363,13 @@ class LiveNow {
   }
 
   std::pmr::unsynchronized_pool_resource pool_;
-  std::pmr::map<std::int64_t, Run> runs_{&pool_};  ///< By address.
+  std::pmr::map<std::int64_t, Run> runs_{&pool_};  ///< Keyed by first address.
   std::int64_t bytes_ = 0;
 };
 
 struct Event {
   std::uint32_t step;
-  bool birth;  ///< False sorts first: deaths come before births of the same step.
+  bool birth;  ///< False sorts first: deaths come before births at the same step.
   std::size_t claim;
   friend auto operator<=>(const Event&, const Event&) = default;
 };
@@ -391,7 +391,7 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes 
     }
     owners.push_back(claims[i].block ? first_of_block.try_emplace(*claims[i].block, i).first->second : i);
     if (plan.offsets[i] - claims[i].in_block != plan.offsets[owners[i]] - claims[owners[i]].in_block) {
-      return plan_bug(fmt::format("claims {} and {} of one block have the wrong distance", owners[i], i));
+      return plan_bug(fmt::format("claims {} and {} of one block are the wrong distance apart", owners[i], i));
     }
     peak = std::max(peak, offset + claims[i].size.count());
     for (const Span& span : claims[i].spans) {

@@ -9,7 +9,7 @@
 #include "replica/base/units.h"
 #include "replica/compiler/lives/liveness.h"
 
-/// Buffer assignment: gives every tensor its offset in one memory.
+/// Buffer assignment: assigns every tensor an offset in one memory.
 ///
 ///   offset
 ///     ^   +---+  +-------+      Each box is one tensor: its width is its live range in steps,
@@ -35,22 +35,22 @@ struct Claim {
 struct MemoryPlan {
   std::vector<Bytes> offsets;    ///< offsets[i] is the offset of claims[i].
   Bytes peak;                    ///< End of the highest tensor.
-  Bytes lower_bound;             ///< Most bytes live at any step, shared bytes counted once; no plan has a lower peak.
+  Bytes lower_bound;             ///< Maximum live bytes at any step, counting shared bytes once; no peak is lower.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
 };
 
 /// Every offset of a tensor's image is a multiple of this, as oneDNN's kernels require.
 inline constexpr Bytes kTensorAlignment{64};
 
-/// Places the tensors with the longest live range first, then the others by decreasing size, each at the lowest
-/// multiple of `alignment` that is free for its whole live range. A block is placed as one piece, which claims at each
-/// step only the bytes of its live tensors.
+/// Places the tensors with the longest live range first, then the others in order of decreasing size, each at the
+/// lowest multiple of `alignment` that is free for its whole live range. A block is placed as one piece, which claims
+/// at each step only the bytes of its live tensors.
 ///
-/// Deterministic: identical inputs give identical plans on every machine. Cost: about n log^2 n for n spans if blocks
-/// that live together are adjacent and leave few gaps, otherwise n^2. Does not check that the plan fits into a memory.
+/// Deterministic: identical inputs give identical plans on every machine. Cost for n spans: about n log^2 n if blocks
+/// that are live together are adjacent with few gaps, otherwise n^2. Does not check that the plan fits into a memory.
 MemoryPlan plan_memory(std::span<const Claim> claims, Bytes alignment = kTensorAlignment);
 
-/// Checks independently that no two tensors of different blocks share a byte at the same step, that tensors of one
+/// Checks independently that no two tensors from different blocks share a byte at the same step, that tensors of one
 /// block keep their distances, that offsets are aligned, and that peak and lower bound are correct. Shares no code with
 /// `plan_memory`. Errors: kBug with the claim and the step.
 Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment = kTensorAlignment);

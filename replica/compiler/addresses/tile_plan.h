@@ -25,13 +25,13 @@ enum class Category : std::uint8_t {
   kGap,           ///< Unused bytes, lost to placement constraints.
 };
 
-/// Lists all categories, in the order of reports.
+/// Returns all categories, in the order in which reports show them.
 const std::vector<Category>& all_categories();
 
 /// Returns a category's name, such as "tensors" or "vertex code".
 std::string_view to_text(Category category);
 
-/// Bytes by tile, in multiples of kTileAlignment.
+/// Bytes on each tile, in multiples of kTileAlignment.
 using TileRow = std::vector<std::uint32_t>;
 
 /// Addresses on a tile are multiples of this: a tile loads 64 bits at a time (poplibs, lib/poplin/ConvPlan.cpp) [D].
@@ -47,12 +47,12 @@ struct TileClaim {
   std::uint32_t row = 0;                    ///< Index into TileClaims::rows.
 };
 
-/// The claims on one IPU. Many claims have the same bytes by tile or the same live range, so each is stored once.
+/// The claims on one IPU. Many have the same bytes on each tile or the same live range, which are stored only once.
 class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}
 
-  /// Adds a claim, with each tile's bytes rounded up to kTileAlignment. Has no effect without bytes or spans.
+  /// Adds a claim, with each tile's bytes rounded up to kTileAlignment. Does nothing if there are no bytes or no spans.
   void add(TileClaim claim, std::vector<Span> spans, const std::vector<std::int64_t>& bytes_by_tile);
 
   [[nodiscard]] std::int64_t tiles() const { return tiles_; }
@@ -73,7 +73,7 @@ class TileClaims {
 struct TileClass {
   std::vector<std::uint32_t> tiles;  ///< In ascending order.
   Bytes peak;                        ///< End of the highest byte in use.
-  Bytes lower_bound;                 ///< Most bytes live at any step; no plan has a lower peak.
+  Bytes lower_bound;                 ///< Maximum live bytes at any step; no plan has a lower peak.
   Bytes always_live;                 ///< Bytes of claims that live for the whole run.
   std::uint32_t worst_step = 0;      ///< The first step at which `lower_bound` bytes are live.
   /// offsets[i] is the offset of claim i of TileClaims, if the claim has bytes on these tiles.
@@ -91,7 +91,7 @@ struct TilePlan {
 
 /// Live bytes on all tiles of an IPU together.
 struct LiveBytes {
-  Bytes most;                    ///< Most bytes live at any step.
+  Bytes most;                    ///< Maximum live bytes at any step.
   std::uint32_t worst_step = 0;  ///< The first step with that many live bytes.
   Bytes always;                  ///< Bytes that live for the whole run.
 };

@@ -86,7 +86,7 @@ Status run(const CompileOptions& options, Job& job) {
   Graph& graph = job.graph;
   const Uses uses(graph);
   std::vector<Operation> kept;
-  std::map<TensorId, std::size_t> made_by;  ///< By output, the convolution's index in `kept`.
+  std::map<TensorId, std::size_t> made_by;  ///< Keyed by output: index in `kept` of the convolution.
   std::size_t norms = 0;
   std::size_t folded = 0;
   for (Operation& operation : graph.at(*job.evaluation).operations) {

@@ -199,9 +199,9 @@ class ReverseMode final : public Differentiator {
     return gradient;
   }
 
-  /// Adds a gradient of zeros. `fill` makes row-major tensors; tensors of other layouts are expanded from a scalar.
+  /// Adds a gradient of zeros. `fill` makes row-major tensors; tensors with other layouts are expanded from a scalar.
   TensorId zeros(TensorId tensor) {
-    const TensorType wanted = type(tensor);  // This is a copy, because adding operations moves tensors.
+    const TensorType wanted = type(tensor);  // A copy, because adding operations may reallocate the tensors.
     if (wanted.layout == Layout::kRowMajor) {
       return contributed(
           tensor, builder_.add_one(kinds::kFill, {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
@@ -222,9 +222,9 @@ class ReverseMode final : public Differentiator {
   Builder& builder_;
   std::vector<Operation> forward_;
   std::set<TensorId> dependent_;
-  std::map<TensorId, TensorId> gradients_;                   ///< By tensor, except parameters.
-  std::map<TensorId, std::vector<Use>> by_use_;              ///< By parameter; last use first.
-  std::map<TensorId, std::size_t> names_;                    ///< Number of gradient names used so far, by tensor.
+  std::map<TensorId, TensorId> gradients_;                   ///< Keyed by tensor; none for parameters.
+  std::map<TensorId, std::vector<Use>> by_use_;              ///< Keyed by parameter; last use first.
+  std::map<TensorId, std::size_t> names_;                    ///< Number of gradient names used so far for each tensor.
   std::map<TensorId, std::vector<TensorId>> contributions_;  ///< In the order of their names.
   const Operation* current_ = nullptr;
 };

@@ -176,9 +176,9 @@ Status put_out(Builder& body, const CompileOptions& options, std::optional<Tenso
   if (!prediction || body.type(*prediction).shape.empty() ||
       body.type(*prediction).shape[0] != options.micro_batch_size) {
     return fail(ErrorCode::kUsage, fmt::format("model.mode = inference needs an output of model {} with one row for "
-                                               "each of {} samples, but found {}",
+                                               "each of {} samples, but its output is {}",
                                                options.model, options.micro_batch_size,
-                                               prediction ? to_text(body.type(*prediction)) : "none"));
+                                               prediction ? to_text(body.type(*prediction)) : "missing"));
   }
   body.append(StreamOut{name_of(JobStream::kOutputs), {*prediction}}.operation());
   return {};

@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Returns whether the last addition of the gradients of a parameter's uses writes to the accumulator of the first use.
-/// This accumulator has the parameter's placement, so the update needs one gradient fewer. This is impossible without
-/// accumulation, because parameters may then share a gradient. It is also impossible with stochastic rounding: its
-/// draws depend on names, so the sum needs a separate name.
+/// Returns whether, when the gradients of a parameter's uses are added up, the last addition writes to the first use's
+/// accumulator. This accumulator has the parameter's placement, so the update needs one gradient fewer. This is
+/// impossible without accumulation, because parameters may then share a gradient. It is also impossible with stochastic
+/// rounding: its draws depend on names, so the sum needs a separate name.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }
@@ -30,7 +30,7 @@ TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
   return first_use;
 }
 
-/// Adds the gradients of several uses. The sum takes the name of the first gradient, which gets a new name.
+/// Adds the gradients of several uses. The sum gets the name of the first gradient, which is renamed.
 TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_place) {
   Graph& graph = update.graph();
   const std::string name = graph.tensor(uses[0]).name;

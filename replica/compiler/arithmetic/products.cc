@@ -100,7 +100,7 @@ T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& 
   return found.value_or(otherwise);
 }
 
-/// Checks that only the options of products changed, and that each product has those of its most specific settings.
+/// Checks that only options of products changed, and that each product has the values of its most specific settings.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < before.graph.functions[f].regions.size(); ++r) {

@@ -15,8 +15,8 @@
 /// Marks dense layers and embeddings to be computed in slices. The pass "slices" divides them and their gradients.
 ///
 ///   model.embedding-serialisation-factor   the embedding with the most rows: gathers from its
-///                                          table, and the projection onto as many channels
-///   model.serialised-matmuls               dense layers by the name of their output
+///                                          table, and layers with one channel per row
+///   model.serialised-matmuls               dense layers, selected by output name
 namespace poprun::passes::serialisation {
 namespace {
 
@@ -118,7 +118,7 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
   if (!found) {
     const std::string close = nearest(asked.operators, others);
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: {}: no dense layer of the model has a matching name; {}", kMatmulsKey, asked.text,
+                fmt::format("{}: {}: no dense layer in the model has a matching name; {}", kMatmulsKey, asked.text,
                             others.empty()  ? "the model has no dense layers"
                             : close.empty() ? fmt::format("available: {}", others.front())
                                             : fmt::format("did you mean {}?", close)));

@@ -13,7 +13,7 @@
 #include "replica/ops/face/kinds.h"
 
 /// Divides the operations marked by "serialisation", and their gradients, into slices that run one after the other, so
-/// that only one slice's temporary values and gradients are live. If k numbers the slices of the output channels:
+/// that only one slice's temporary values and gradients are live. With k numbering the slices of the output channels:
 ///
 ///   y = x w^T + b       y_k = x w_k^T + b_k, each inserted into y
 ///   dw = dy^T x         dw_k = dy_k^T x; joined by a `concat` that aliases the slices

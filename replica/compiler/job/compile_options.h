@@ -54,7 +54,7 @@ struct SerialisationOptions {
     std::string operators = {};  ///< Regex to search for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
-  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one counts.
+  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one applies.
 };
 
 /// Parameters with at most one dimension: biases, and the scales of normalisations.
@@ -141,7 +141,7 @@ struct CompileOptions {
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< Batches per run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
-  bool tile_layout = false;          ///< The Program lists the address of every byte of every tile.
+  bool tile_layout = false;          ///< The Program lists the address of every byte on every tile.
   bool layout_if_too_large = false;  ///< The same, only if the Program does not fit; for the report.
   bool in_place = false;             ///< Tensors alias each other if this preserves every value.
   Outlining outlining = Outlining::kOff;

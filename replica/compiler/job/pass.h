@@ -29,7 +29,7 @@ struct ParameterGradient {
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
   TensorId step;  ///< Number of this update, counted from 1, from the host; skipped steps do not count.
-  /// Factor of the loss, from the host. Gradients are divided by it. If any gradient is not finite, nothing is updated.
+  /// Loss scale from the host. Gradients are divided by it. If any gradient is not finite, nothing is updated.
   std::optional<TensorId> loss_scale = {};
   /// Mean number of labels per micro-batch, from the host, keyed by the name of the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
@@ -46,11 +46,11 @@ struct LayerWeight {
 /// Layers to distribute, in order, over stages with one IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// By stage, the number of micro-batches whose activations it holds: at most its stash's length; 1 if it recomputes.
+  /// For each stage, how many micro-batches' activations it holds: at most its stash's length; 1 if it recomputes.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Memory of one IPU.
-  /// By stage, whether the stage runs its forward part again; empty if no stage does. Recomputation takes a third of
-  /// the layers' cycles, because the backward pass takes twice as long as the forward pass.
+  /// For each stage, whether it runs its forward part again; empty if no stage does. Recomputation adds a third of the
+  /// layers' cycles, because the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
 
@@ -82,7 +82,7 @@ struct StagePart {
   bool recomputes = false;  ///< Whether forward operations run again in this part.
 };
 
-/// The functions that are parts of stages, by name.
+/// The functions that are parts of stages, keyed by name.
 using StageParts = std::map<std::string, StagePart, std::less<>>;
 
 /// A job's graph, and what the passes record about it.
@@ -120,7 +120,7 @@ struct Pass {
   Status (*run)(const CompileOptions&, Job&) = nullptr;
 
   /// Proves what the pass promises, by comparing the job before and after it, without sharing code with `run`. Errors:
-  /// kBug, with the tensor and the promise that is broken for it.
+  /// kBug, with the tensor and the broken promise.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
 
   /// Whether a job without the pass has the same results and differs only in time and memory.
@@ -136,7 +136,7 @@ struct CompileObserver {
   std::function<void()> before_compilation = {};
 };
 
-/// Values of Pass::applies for passes that apply to every job, and to every training job.
+/// Values of Pass::applies for passes that apply to every job, or to every training job.
 inline bool always(const CompileOptions& /*options*/) {
   return true;
 }
@@ -156,7 +156,7 @@ class Writers {
   [[nodiscard]] const std::vector<const Operation*>& of(TensorId tensor) const { return writers_.at(index_of(tensor)); }
 
  private:
-  std::vector<std::vector<const Operation*>> writers_;  ///< By tensor.
+  std::vector<std::vector<const Operation*>> writers_;  ///< Indexed by tensor.
 };
 
 /// Returns `pass {name}: '{tensor}' {what}` as a kBug error, for verifiers.

@@ -141,7 +141,7 @@ class AliasAnalysis {
         }
         continue;
       }
-      POPRUN_CHECK(from != nullptr || to != nullptr);  // A view's overlays are connected.
+      POPRUN_CHECK(from != nullptr || to != nullptr);  // A view's links connect all its tensors.
       const Member known = from != nullptr ? *from : *to;
       const std::uint32_t tensor = from != nullptr ? link.to : link.from;
       const std::int64_t offset = known.offset + (from != nullptr ? link.distance : -link.distance);
@@ -220,9 +220,9 @@ class AliasAnalysis {
 
   const Graph& graph_;
   const Liveness& liveness_;
-  std::vector<std::vector<std::uint32_t>> writes_;  ///< By tensor, the steps that write its bytes.
+  std::vector<std::vector<std::uint32_t>> writes_;  ///< For each tensor, the steps that write its bytes.
   std::vector<std::vector<Member>> blocks_;
-  std::vector<std::uint32_t> block_of_;  ///< By tensor.
+  std::vector<std::uint32_t> block_of_;  ///< Indexed by tensor.
 };
 
 }  // namespace

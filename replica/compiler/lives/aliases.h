@@ -15,7 +15,7 @@ struct Alias {
   Bytes offset;  ///< Distance from the block's first byte.
 };
 
-/// Aliases by tensor; nothing for tensors that share no bytes. Empty if the graph has not been analysed.
+/// The alias of each tensor; nothing for a tensor that shares no bytes. Empty if the graph has not been analysed.
 using Aliases = std::vector<std::optional<Alias>>;
 
 /// Two kinds of operation let tensors share bytes:
@@ -35,8 +35,8 @@ using Aliases = std::vector<std::optional<Alias>>;
 /// stream, or a different function that the host runs. At each step, a block claims only the bytes of its live tensors,
 /// so it never claims more than they would separately. Each block is on one IPU.
 ///
-/// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins. A block
-/// is as large as a chain of such operations is long. Requires: `liveness` belongs to `graph`.
+/// Deterministic. Cost: for each operation that aliases, the product of the sizes of the blocks that it joins. The size
+/// of a block is the length of a chain of such operations. Requires: `liveness` belongs to `graph`.
 Aliases find_aliases(const Graph& graph, const Liveness& liveness);
 
 /// Returns whether an operation has nothing to do, because its results alias its operands.

@@ -219,11 +219,11 @@ class Analysis {
   Trace trace_;
   Marks at_;                                        ///< Tensors that live at a step.
   Marks past_;                                      ///< Tensors that live on after a step.
-  std::vector<std::set<std::uint32_t>> died_;       ///< By step, tensors whose value ended there at least once.
-  std::vector<bool> carries_;                       ///< By tensor, whether a host function reads it before writing it.
-  std::vector<LiveValue> values_;                   ///< By tensor, the current value.
-  std::vector<std::vector<std::uint32_t>> begins_;  ///< By event, tensors whose value begins.
-  std::vector<std::vector<std::uint32_t>> ends_;    ///< By event, tensors whose value ends.
+  std::vector<std::set<std::uint32_t>> died_;       ///< For each step, tensors whose value ended there at least once.
+  std::vector<bool> carries_;                       ///< Whether a host function reads each tensor before writing it.
+  std::vector<LiveValue> values_;                   ///< For each tensor, the current value.
+  std::vector<std::vector<std::uint32_t>> begins_;  ///< For each event, tensors whose value begins.
+  std::vector<std::vector<std::uint32_t>> ends_;    ///< For each event, tensors whose value ends.
 };
 
 }  // namespace

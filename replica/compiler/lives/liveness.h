@@ -37,8 +37,8 @@ struct Life {
 std::vector<Span> united(std::vector<Span> spans);
 
 struct Liveness {
-  std::vector<Life> lives;  ///< By tensor.
-  /// By step, in ascending order, the tensors whose values end at the step, whichever call executes it.
+  std::vector<Life> lives;  ///< Indexed by tensor.
+  /// For each step, in ascending order, the tensors whose values end there, whichever call executes it.
   std::vector<std::vector<std::uint32_t>> deaths;
   std::uint32_t step_count = 0;
 };

@@ -178,7 +178,7 @@ class Lowering {
   const ReplicaSystem& system_;
   const StageParts& parts_;
   Moves moves_{graph_, mappings_, device_};
-  std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Tensors by block.
+  std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< The tensors of each block.
   std::uint32_t number_ = 0;
   std::uint64_t executes_ = 0;
 };

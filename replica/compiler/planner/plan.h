@@ -90,7 +90,7 @@ Range part_range(std::int64_t size, std::int64_t block, std::int64_t parts, std:
 /// view unless that is the plain one.
 std::string to_line(const Plan& plan);
 
-/// Formats the product, the plan, and its cycles and bytes by purpose, one per line.
+/// Formats the product, the plan, and its cycles and bytes for each purpose, one per line.
 std::string to_table(const Plan& plan, const Target& target);
 
 }  // namespace poprun::planner

@@ -53,7 +53,7 @@ std::int64_t input_range(const FieldDimension& dimension, std::int64_t outputs, 
 /// Computes a plan's load. Requires: no split exceeds its dimension, and serial splits divide the channel blocks.
 Load load_of(const ViewedProduct& viewed, const Vertex& vertex, const Target& target, const Splits& splits);
 
-/// Cycles of all serial steps together, by activity.
+/// Cycles that all serial steps together spend on each activity.
 struct PlanCycles {
   Cycles exchange_input;
   Cycles exchange_weights;
@@ -70,7 +70,7 @@ struct PlanCycles {
   friend bool operator==(const PlanCycles&, const PlanCycles&) = default;
 };
 
-/// Temporary bytes by content. They are not all live at the same time: total() returns the peak.
+/// Temporary bytes of each kind. They are not all live at the same time: total() returns the peak.
 struct PlanBytes {
   Bytes input;           ///< A step's inputs.
   Bytes weights;         ///< A step's weights.

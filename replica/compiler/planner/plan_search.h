@@ -20,7 +20,7 @@ struct Candidate {
   std::size_t way = 0;  ///< Index of its pair of view and vertex, in the order in which find_plans() lists the pairs.
 };
 
-/// Orders candidates of the same cost totally: by fewer tiles, smaller splits, earlier view and earlier vertex.
+/// A total order of candidates with the same cost: by fewer tiles, smaller splits, earlier view, and earlier vertex.
 bool comes_first(const Candidate& a, const Candidate& b);
 
 /// The Pareto frontier: the offered candidates that no other one beats. The order of the offers does not matter.
@@ -32,16 +32,16 @@ class Frontier {
 
   void offer(const Candidate& candidate);
 
-  /// Returns the frontier by increasing cycles and decreasing bytes.
+  /// Returns the frontier, sorted by increasing cycles and decreasing bytes.
   [[nodiscard]] const std::vector<Candidate>& points() const { return points_; }
 
  private:
   std::vector<Candidate> points_;
 };
 
-/// Returns the Pareto-optimal plans of `product`, by increasing cycles and decreasing temporary bytes. The first is the
-/// fastest, and the last needs the least memory. The result is never empty. If several plans have the same cost, only
-/// the first by comes_first() is returned.
+/// Returns the Pareto-optimal plans of `product`, sorted by increasing cycles and decreasing temporary bytes. The first
+/// is fastest, and the last needs the least memory. The result is never empty. If several plans have the same cost,
+/// only the first by comes_first() is returned.
 ///
 /// Considers every view and vertex, all splits into the parts that part_counts() allows, with at most one parallel part
 /// per tile, and serial steps that divide the blocks of input or output channels evenly. Deterministic: uses integers

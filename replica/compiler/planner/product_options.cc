@@ -163,7 +163,7 @@ Status ProductSettings::note_unused(std::string_view key, const std::vector<Rule
     const std::string close = nearest(setting.operators, names);
     names.resize(std::min(names.size(), kExamples));
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: matches no convolution or matmul of the model; {}", shown(key, setting),
+                fmt::format("{}: matches no convolution or matmul in the model; {}", shown(key, setting),
                             !close.empty()  ? fmt::format("did you mean {}?", close)
                             : names.empty() ? "the model has neither"
                                             : fmt::format("available: {} ...", fmt::join(names, ", "))));

@@ -20,7 +20,7 @@
 ///   available-memory-proportion = 0.6 ipu1=0.3 stage2.matmuls=0.2
 ///   available-memory-proportion-operators = ^layer4=0.1
 ///
-///   ^layer4          most specific: operators by name
+///   ^layer4          most specific: operators selected by name
 ///   stage2.matmuls   a stage; a setting for one kind of product overrides one for both kinds
 ///   ipu1             an IPU, by the same rule
 ///   0.6              everywhere, by the same rule

@@ -143,8 +143,8 @@ Cycles zeroing_cycles(const Target& target, const TilePart& part) {
 }
 
 /// Lists the AMP vertices. A block has one output channel per column in float32, 16 or 8 in float16. Without groups, it
-/// can hold several kernel rows of fewer input channels, if these are still all of the product's. Grouped convolutions
-/// pad their channels to a full block; otherwise they would be faster than in Graphcore's table 2.1 [I].
+/// can hold several kernel rows of fewer input channels, if the product has no more channels than that. Grouped
+/// convolutions pad their channels to a full block; otherwise they would be faster than in Graphcore's table 2.1 [I].
 std::vector<Vertex> amp_vertices(const Product& product, const Target& target) {
   std::vector<std::int64_t> columns = {target.columns};
   if (target.element.count() == 2 && target.columns > 8) {

@@ -38,7 +38,7 @@ struct Target {
   [[nodiscard]] Bytes share(std::int64_t permille) const { return Bytes{bytes_per_tile.count() * permille / 1000}; }
 };
 
-/// Returns the device's rates for an arithmetic. Requires: the device has at least one tile.
+/// Returns the device's rates for one kind of arithmetic. Requires: the device has at least one tile.
 Target target_of(const Device& device, Arithmetic arithmetic);
 
 enum class VertexKind : std::uint8_t {

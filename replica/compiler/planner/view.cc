@@ -60,7 +60,7 @@ bool is_pointwise(const FieldDimension& d) {
   return d.kernel == 1 && d.stride == 1 && d.input_dilation == 1 && d.padding == 0 && d.input == d.output;
 }
 
-/// Returns whether joining batch, rows and columns can allow parts that splitting each of them separately cannot give.
+/// Returns whether joining batch, rows and columns can allow parts that splitting each of them separately cannot.
 bool may_flatten(const Product& p) {
   const int longer = (p.batch > 1 ? 1 : 0) + (p.field[0].output > 1 ? 1 : 0) + (p.field[1].output > 1 ? 1 : 0);
   return is_pointwise(p.field[0]) && is_pointwise(p.field[1]) && longer > 1;

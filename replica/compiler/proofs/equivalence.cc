@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
-/// Most micro-batches in a run that explains a difference; they cover all ramps and stashes of 8 pipeline stages.
+/// Maximum number of micro-batches in a run that explains a difference; enough for the ramps and stashes of 8 stages.
 constexpr std::int64_t kExplainedMicroBatches = 48;
 
 struct Difference {
@@ -72,7 +72,7 @@ class Comparison {
     return difference ? difference : carried(f, where, holders);
   }
 
-  /// Tensors of the plain job, by the number of the value that they hold between two functions.
+  /// Tensors of the plain job, keyed by the number of the value that they hold between two functions.
   using Holders = std::multimap<Number, std::uint32_t>;
 
   [[nodiscard]] Holders holders_of_values() const {
@@ -170,11 +170,11 @@ class Comparison {
   Interpreter plain_run_;
   Interpreter rewritten_run_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::set<std::uint32_t>>
-      carried_;  ///< By function and slot: tensors of the plain job that held the same value.
+      carried_;  ///< For each function and slot, plain-job tensors that held the same value.
   int runs_ = 0;
 };
 
-/// Reduces a function's rounds to a few in both graphs, if one region contains most. A fault shows in every round.
+/// If exactly one region has many rounds, reduces them to a few in both graphs. A fault also shows in those rounds.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {

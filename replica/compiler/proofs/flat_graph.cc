@@ -286,8 +286,8 @@ class Flattening {
   }
 
   FlatGraph flat_;
-  std::map<std::string, std::uint32_t> numbers_;      ///< Numbers of the functions, by name.
-  std::map<std::uint32_t, std::vector<Call>> calls_;  ///< By callee.
+  std::map<std::string, std::uint32_t> numbers_;      ///< Numbers of the functions, keyed by name.
+  std::map<std::uint32_t, std::vector<Call>> calls_;  ///< Keyed by callee.
 };
 
 }  // namespace

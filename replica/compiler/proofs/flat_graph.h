@@ -20,7 +20,7 @@ enum class Effect : std::uint8_t {
   kStashes,
   kScatters,  ///< Its outputs are shards of the outputs that kReduces would make.
   kShards,    ///< Each output is the shard of the input at the same position.
-  kGathers,   ///< Each output is the full tensor of the input at the same position.
+  kGathers,   ///< Each output is the full tensor whose shard is the input at the same position.
   kRestores,
   kCalls,
 };
@@ -87,7 +87,7 @@ struct FlatGraph {
   /// For each move of entries, the source entry of each tensor, then the target entries; Copy::kWhole stands for a full
   /// tensor. Element 0 is unused.
   std::vector<std::int64_t> entries = {0};
-  std::vector<std::uint32_t> stash_of;  ///< By tensor: index into `stashes`, or kNoStash.
+  std::vector<std::uint32_t> stash_of;  ///< For each tensor: index into `stashes`, or kNoStash.
   std::uint32_t slots = 0;
 
   [[nodiscard]] std::span<const std::uint32_t> inputs(const FlatOperation& o) const {

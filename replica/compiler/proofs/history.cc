@@ -86,11 +86,11 @@ std::string difference(const History& plain, const Evaluation& should, const His
   const Operation& original = *should.operation->source;
   const bool is_other = is.operation->what != should.operation->what;
   if (is_other && operation.attributes != original.attributes) {
-    return fmt::format("has {}, but the plain job's has {}", to_text(operation.attributes),
+    return fmt::format("has {}, but in the plain job, it has {}", to_text(operation.attributes),
                        to_text(original.attributes));
   }
   if (is_other) {
-    return fmt::format("makes {}, but the plain job's makes {}", types_of(rewritten.graph(), *is.operation),
+    return fmt::format("makes {}, but in the plain job, it makes {}", types_of(rewritten.graph(), *is.operation),
                        types_of(plain.graph(), *should.operation));
   }
   const auto [wanted, got] =

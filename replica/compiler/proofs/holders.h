@@ -66,7 +66,7 @@ class Holders {
     run->second.end = at;
   }
 
-  std::map<std::uint64_t, Run> runs_;  ///< By address.
+  std::map<std::uint64_t, Run> runs_;  ///< Keyed by first address.
 };
 
 }  // namespace poprun

@@ -337,8 +337,8 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
       continue;
     }
     if (input.form != Form::kWhole) {
-      fault_ = fmt::format("{} reduces '{}', which is a shard or a summand of other replicas",
-                           describe(graph_, operation, now), graph_.name(inputs[k]));
+      fault_ = fmt::format("{} reduces '{}', which is a shard or a replica's summand", describe(graph_, operation, now),
+                           graph_.name(inputs[k]));
       return false;
     }
     Value value;

@@ -55,7 +55,7 @@ class Interpreter {
   using Carried = std::vector<std::pair<std::uint32_t, Value>>;
   [[nodiscard]] const Carried& carried() const { return carried_; }
 
-  /// Values that the host read while the last function ran, by stream.
+  /// Values that the host read while the last function ran, keyed by stream.
   using Streams = std::map<std::string, std::vector<Sent>, std::less<>>;
   [[nodiscard]] const Streams& sent() const { return sent_; }
 
@@ -113,7 +113,7 @@ class Interpreter {
   bool counts_ = false;
   std::uint32_t runs_ = 0;
   std::vector<Value> slots_;
-  std::vector<std::uint32_t> stash_slots_;  ///< The stash of each entry, by slot minus the number of tensors.
+  std::vector<std::uint32_t> stash_slots_;  ///< The stash of each entry, indexed by slot minus the number of tensors.
   struct StashUse {
     bool used = false;
     bool written = false;
@@ -121,8 +121,8 @@ class Interpreter {
     bool goes_on = false;     ///< Later rounds use the following entries, up to the last.
     std::uint32_t entry = 0;  ///< The last entry used.
   };
-  std::vector<StashUse> used_;  ///< By stash, for this round.
-  std::vector<char> named_;     ///< By slot: read or written in this function.
+  std::vector<StashUse> used_;  ///< How this round uses each stash.
+  std::vector<char> named_;     ///< Whether this function has read or written each slot.
   Carried carried_;
   NumberBuilder digest_;
   Streams sent_;

@@ -240,10 +240,10 @@ class Occupancy {
 
   const Program& program_;
   const std::map<std::string, std::vector<NamedStep>>& functions_;
-  std::vector<Holders> holders_;            ///< By memory.
-  std::vector<char> held_;                  ///< By tensor.
-  std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, then by entry: whether it has been written.
-  std::vector<Loss> lost_;                  ///< By tensor: its most recent loss.
+  std::vector<Holders> holders_;            ///< Indexed by memory.
+  std::vector<char> held_;                  ///< Indexed by tensor.
+  std::vector<std::vector<char>> entries_;  ///< Whether each entry of each stash or remote buffer has been written.
+  std::vector<Loss> lost_;                  ///< The most recent loss of each tensor.
   std::size_t longest_ = 1;                 ///< Entries of the longest stash.
 };
 

@@ -43,7 +43,7 @@ class StaticCheck {
   [[nodiscard]] Status overlaps(const proto::Step& step) const;
 
   const Program& program_;
-  std::vector<std::uint64_t> highest_;  ///< By memory.
+  std::vector<std::uint64_t> highest_;  ///< Indexed by memory.
 };
 
 }  // namespace poprun

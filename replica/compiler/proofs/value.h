@@ -104,7 +104,7 @@ struct Value {
   std::uint32_t place = 0;  ///< Index of the value among the outputs of each update.
   Form form = Form::kWhole;
   std::uint32_t group = 0;       ///< Number of replicas that share the value; 0 for all of them, and for a full value.
-  std::uint32_t evaluation = 0;  ///< The evaluation in a History that made it.
+  std::uint32_t evaluation = 0;  ///< Number of the evaluation in a History that made the value.
 
   [[nodiscard]] bool exists() const { return number.exists(); }
   [[nodiscard]] bool equals(const Value& other) const {
@@ -148,7 +148,7 @@ inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   return value;
 }
 
-/// Adds a value as seen from micro-batch `from`: its number and its distance, so that shifted values add the same.
+/// Adds a value's number and its distance from micro-batch `from`, which stay the same if value and `from` are shifted.
 inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
   builder.add(value.number);
   builder.add(value.shift == kFixed ? kFixed : from - value.shift);

@@ -66,7 +66,7 @@ class Layouts {
 
   /// Maps each parameter linearly, from the tile after the last tile of the previous one.
   void parameters_in_rows() {
-    std::map<std::uint32_t, std::int64_t> next;  // The tile to begin on, by IPU.
+    std::map<std::uint32_t, std::int64_t> next;  // The tile to begin on, for each IPU.
     for (std::uint32_t t = 0; t < mappings_.size(); ++t) {
       const Tensor& tensor = graph_.tensors()[t];
       if (mappings_[t] || tensor.role != Role::kParameter) {
@@ -167,7 +167,7 @@ class Layouts {
   const ProductPlans& plans_;
   const Device& device_;
   std::vector<std::optional<Mapping>> mappings_;
-  /// Tensors by block, offset, size, and width of an element. Tensors with the same key have the same mapping.
+  /// Tensors, keyed by block, offset, size, and element width. Tensors with the same key have the same mapping.
   std::map<std::tuple<std::uint32_t, Bytes, Bytes, std::int64_t>, std::vector<TensorId>> same_bytes_;
 };
 

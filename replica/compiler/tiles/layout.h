@@ -28,7 +28,7 @@ namespace poprun {
 /// Minimum number of bytes per tile in poputil's linear mapping (Poplar and PopLibs API Reference).
 inline constexpr Bytes kLinearBytesMin{128};
 
-/// Returns the mapping of every tensor, by tensor number. Deterministic.
+/// Returns the mapping of every tensor, indexed by TensorId. Deterministic.
 std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
                              const Device& device);
 

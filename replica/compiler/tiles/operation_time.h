@@ -23,8 +23,8 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///   machine     by their cost model; stashes, restores and copies within an IPU like operators that
 ///               read and write their elements; transfers through I/O tiles by through_io_tiles
 ///
-/// Tensors are exchanged one after the other; the tile that receives the most of a tensor determines its time. This is
-/// the exchange phase of the first compute set, so it needs no further synchronisation.
+/// Tensors are exchanged one after the other; the tile that receives the most of a tensor determines how long that
+/// takes. This is the exchange phase of the first compute set, so it needs no further synchronisation.
 ///
 /// `planned` is the operation's plan, or null. `moves` is null if mappings are not known yet; in that case, all tensors
 /// are assumed to be spread evenly, and nothing is moved.

@@ -17,7 +17,7 @@ struct PlannedProduct {
   bool target_met = true;  ///< If false, the planner's warning must be printed.
 };
 
-/// The plan of every operation that is a product, by step as in liveness.h.
+/// The plan of every operation that is a product, indexed by step (liveness.h).
 using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 
 /// Returns the plan of a product for a proportion of a tile's memory, in thousandths; if possible, one whose crowding

@@ -109,7 +109,7 @@ class Salts {
   [[nodiscard]] const std::vector<std::string>& of(std::size_t run) const { return salts_[run]; }
 
  private:
-  std::vector<std::vector<std::string>> salts_;  ///< By run.
+  std::vector<std::vector<std::string>> salts_;  ///< The salts of each run.
 };
 
 struct Replacement {
@@ -293,7 +293,7 @@ class Outliner {
   std::size_t next_ = 0;
   std::map<TensorId, TensorId> renamed_;
   std::vector<Place> bodies_;
-  std::map<std::pair<std::size_t, std::size_t>, std::vector<Replacement>> replacements_;  ///< By function and region.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<Replacement>> replacements_;  ///< Keyed by place.
 };
 
 }  // namespace

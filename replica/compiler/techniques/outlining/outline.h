@@ -11,7 +11,7 @@ namespace poprun {
 
 struct RunTensor {
   TensorId tensor;
-  bool is_shared = false;  ///< All runs, and therefore their function, use this very tensor.
+  bool is_shared = false;  ///< All runs, and therefore their function, use this same tensor.
   bool comes_in = false;   ///< The run reads a value that was made before the run.
   bool goes_out = false;   ///< The run writes the tensor, which is read later or also comes in.
   /// The value stays in the function's own tensor, without a copy: it is used only between the previous and the next
@@ -42,8 +42,8 @@ class Reads {
   };
   void add(const Use& use, const std::vector<TensorId>& tensors);
 
-  std::vector<bool> is_read_before_written_;  ///< By tensor; true if some region reads it first.
-  std::vector<std::vector<Use>> uses_;        ///< By tensor, in the graph's order.
+  std::vector<bool> is_read_before_written_;  ///< For each tensor, whether some region reads it first.
+  std::vector<std::vector<Use>> uses_;        ///< Uses of each tensor, in the graph's order.
   std::set<TensorId> are_named_;              ///< Tensors streamed to or from the host, or initialised by name.
 };
 

@@ -48,10 +48,10 @@ struct Candidate {
 /// Bytes per tile of an IPU.
 struct Balance {
   Bytes code;   ///< Saved by outlining.
-  Bytes taken;  ///< Taken by copies: their code, and the rise of the peak memory.
+  Bytes taken;  ///< Taken by copies: their code, and the increase in peak memory.
 };
 
-/// Returns, by IPU, the bytes that all candidates together save and take.
+/// Returns, for each IPU, the bytes that all candidates together save and take.
 std::vector<Balance> balance_of(const std::vector<Candidate>& candidates, const StepBytes& before,
                                 const StepBytes& after, const CompileOptions& options) {
   std::vector<Balance> all(static_cast<std::size_t>(options.ipus_per_replica));
@@ -314,7 +314,7 @@ class Inlining {
     return true;
   }
 
-  /// Returns the tensor from before the pass whose value tensor `id` holds.
+  /// Returns the original tensor, from before the pass, whose value `id` holds.
   [[nodiscard]] Result<TensorId> meant_by(TensorId id) const {
     if (!is_own(id)) {
       return id;
@@ -389,10 +389,10 @@ class Inlining {
   const Function& function_;
   const std::vector<Operation>* was_ = nullptr;
   std::size_t at_ = 0;                       ///< Index of the next operation from before the pass.
-  std::map<TensorId, TensorId> stands_for_;  ///< Original tensor, by tensor of an outlined function.
+  std::map<TensorId, TensorId> stands_for_;  ///< The original of each tensor of an outlined function.
 };
 
-/// Checks that inlining every call of an outlined function gives the job from before the pass.
+/// Checks that inlining every call of an outlined function restores the job as it was before the pass.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const std::size_t count = before.graph.functions.size();
   for (std::size_t f = 0; f < after.graph.functions.size(); ++f) {

@@ -126,7 +126,7 @@ class Search {
            is_on_one_ipu(graph_, operation);
   }
 
-  /// Divides a region where a layer or its backward pass begins or ends, and at operations that cannot be shared.
+  /// Divides a region at operations that cannot be shared, and wherever a layer or its backward pass begins or ends.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;
@@ -214,7 +214,7 @@ class Search {
   const Graph& graph_;
   std::vector<std::optional<std::size_t>> roots_;
   std::set<std::string> called_ = called_functions(graph_);
-  std::map<std::string, std::uint32_t> numbers_;  ///< Operation numbers, by text_of.
+  std::map<std::string, std::uint32_t> numbers_;  ///< Operation numbers, keyed by text_of.
   std::map<std::vector<std::uint32_t>, EqualRuns> by_pattern_;
 };
 

@@ -34,7 +34,7 @@ struct EqualRuns {
   std::size_t root = 0;   ///< The only function through which the host reaches them.
 };
 
-/// Returns, by function, the function that the host runs to reach it, possibly itself, or nothing if there are several.
+/// Returns, for each function, the one that the host runs to reach it, possibly itself; nothing if there are several.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
 /// Minimum number of operations in a run. A copy in, a call and a copy out replace it, so a shorter one saves nothing.
@@ -47,7 +47,7 @@ inline constexpr std::size_t kLeastRun = 4;
 ///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
 ///                 parameters: the longest stretch, with the shortest period
 ///
-/// Deterministic. Cost: linear in the operations, but quadratic in each sequence of operations outside of layers.
+/// Deterministic. Cost: linear in the number of operations, but quadratic in each sequence outside of layers.
 std::vector<EqualRuns> find_equal_runs(const Graph& graph);
 
 }  // namespace poprun

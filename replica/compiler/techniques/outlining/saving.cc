@@ -88,7 +88,7 @@ class Cutting {
 
  private:
   void find_uses(const Reads& reads) {
-    std::vector<std::vector<TensorId>> same;  // By tensor of a run: its counterparts in all runs.
+    std::vector<std::vector<TensorId>> same;  // For each tensor of a run, its counterparts in all runs.
     for (const Run& run : equal_.runs) {
       const std::vector<TensorId> tensors = tensors_of(graph_, run);
       same.resize(tensors.size());
@@ -149,7 +149,7 @@ class Cutting {
   const Device& device_;
   std::uint32_t ipu_ = 0;
   std::vector<Used> used_;                ///< Tensors that are copied.
-  std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
+  std::vector<std::vector<Bytes>> need_;  ///< Indexed by begin and end of a piece.
 };
 
 /// Returns the bytes of code on tile 0, which has the most code of a product. This is an underestimate, because it
@@ -168,7 +168,7 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
   return code;
 }
 
-/// Returns the time of a run's copies. Assumes that functions pass tensors of only one region without a copy.
+/// Returns the time of a run's copies. Assumes that tensors used in only one region need no copy.
 template <typename IsCopied>
 Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place, const std::vector<RunTensor>& run,
                     const Device& device, IsCopied is_copied) {

@@ -27,8 +27,8 @@ class StepBytes {
   [[nodiscard]] Bytes peak(std::uint32_t ipu) const;
 
  private:
-  std::vector<std::vector<std::uint32_t>> first_step_;  ///< By function and region.
-  std::vector<std::vector<Bytes>> by_step_;             ///< By IPU.
+  std::vector<std::vector<std::uint32_t>> first_step_;  ///< Indexed by function and region.
+  std::vector<std::vector<Bytes>> by_step_;             ///< Indexed by IPU, then step.
 };
 
 /// Cuts equal runs into pieces, all at the same operations. The cuts minimise the sum, per tile, of the copies' code

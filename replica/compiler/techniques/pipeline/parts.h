@@ -39,7 +39,7 @@ class Homes {
 
  private:
   Graph& graph_;
-  std::vector<std::optional<std::uint32_t>> homes_;  ///< By tensor.
+  std::vector<std::optional<std::uint32_t>> homes_;  ///< Indexed by tensor.
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> replica_on_;
   std::vector<Replica> replicas_;
 };
@@ -63,7 +63,7 @@ class Homes {
 /// directly and reads the tensors themselves.
 class Parts {
  public:
-  /// `stash_lengths`: by stage; empty if there are no backward parts. `phased`: the number of micro-batches if the
+  /// `stash_lengths`: one per stage; empty if there are no backward parts. `phased`: the number of micro-batches if the
   /// schedule is phased, otherwise 0.
   Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths,
         std::int64_t phased = 0)
@@ -103,7 +103,7 @@ class Parts {
     TensorId tensor;
     std::size_t behind = 0;  ///< The tensor is available after this number of the part's operations.
   };
-  /// Tensors that the host streams to a stage, by field of the batch.
+  /// Tensors that the host streams to a stage, keyed by field of the batch.
   struct Streams {
     std::string name;
     std::map<std::int64_t, TensorId> tensors;
@@ -134,10 +134,10 @@ class Parts {
   std::vector<std::int64_t> lengths_;
   std::int64_t phased_;
   std::vector<Part> parts_;
-  std::vector<Streams> streams_;                                     ///< By stage.
-  std::map<TensorId, std::size_t> made_in_;                          ///< Part that makes a tensor.
-  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field, by tensor.
-  std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
+  std::vector<Streams> streams_;                                     ///< Indexed by stage.
+  std::map<TensorId, std::size_t> made_in_;                          ///< The part that makes each tensor.
+  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field of each tensor.
+  std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< Keyed by tensor and part.
   /// In phases, the holder of a tensor on an IPU: its stash or, with one micro-batch, the tensor itself or a copy.
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> held_;
 };

@@ -60,13 +60,13 @@ class PhaseOrder {
   }
 
  private:
-  /// Last regions that received an operation of the update that names or writes a tensor.
+  /// The last regions to which operations in the update that name or write a tensor have moved.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
   };
 
-  /// First regions in which operations of the update name or write a tensor.
+  /// The first regions in which operations of the update name or write a tensor.
   struct Needed {
     std::size_t named = ~std::size_t{0};
     std::size_t written = ~std::size_t{0};

@@ -156,7 +156,7 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Gives homes to tensors of operations outside of parts, and makes each of these operations read tensors of its own
+/// Gives homes to tensors of operations outside of parts, and makes each of these operations read tensors on its own
 /// IPU. Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
 class Rest {
  public:
@@ -170,7 +170,7 @@ class Rest {
     }
   }
 
-  /// Makes each computing operation read tensors of its own IPU, and splits all-reduces into one per IPU. Tensors that
+  /// Makes each computing operation read tensors on its own IPU, and splits all-reduces into one per IPU. Tensors that
   /// this region or `body` writes are copied where the region first needs them; other variables have replicas.
   void localise(Region& region, const std::set<TensorId>& body) {
     std::set<TensorId> changes = written_in(region);
@@ -252,7 +252,7 @@ class Rest {
   Graph& graph_;
   Homes& homes_;
   std::uint32_t first_ipu_;
-  std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
+  std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< Keyed by tensor and IPU.
 };
 
 /// Moves copies between IPUs, and operations that depend on them, after all work that an IPU can do on its own, so that

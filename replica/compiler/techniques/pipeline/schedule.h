@@ -54,9 +54,9 @@ struct Timetable {
   std::vector<Repeat> repeats;  ///< In order of execution.
 };
 
-/// Returns the timetable of `micro_batches` that pass through n stages, with stage s on ipu_of_stage[s]. Without
-/// training, it contains only forward parts. The table shows the cycle in which a part works on micro-batch i (all
-/// counts start at 0):
+/// Returns the timetable for `micro_batches` micro-batches that pass through n stages, with stage s on ipu_of_stage[s].
+/// Without training, it contains only forward parts. The table shows the cycle in which a part works on micro-batch i
+/// (all counts start at 0):
 ///
 ///                  forward of stage s    backward of stage s
 ///     sequential   2ni + s               2ni + 2n-1-s

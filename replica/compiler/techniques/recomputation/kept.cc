@@ -17,7 +17,7 @@
 namespace poprun {
 namespace {
 
-/// Reasons why a tensor cannot be recomputed, by tensor.
+/// For each tensor, the reasons why it cannot be recomputed.
 struct Ties {
   std::vector<bool> updated;   ///< It changes later in the step.
   std::vector<bool> reported;  ///< Its value is reported at the step's end.
@@ -88,7 +88,7 @@ tl::unexpected<Error> no_match(const Graph& graph, const MicroBatch& micro_batch
   const std::string close = nearest(text, names);
   names.resize(std::min(names.size(), kExamples));
   return fail(ErrorCode::kUsage,
-              fmt::format("{} = {}: no recomputable activation of the model has a matching name; {}", key, text,
+              fmt::format("{} = {}: no recomputable activation in the model has a matching name; {}", key, text,
                           close.empty() ? fmt::format("available: {}, ...", fmt::join(names, ", "))
                                         : fmt::format("did you mean {}?", close)));
 }

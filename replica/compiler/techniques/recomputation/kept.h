@@ -43,11 +43,11 @@ class MicroBatch {
  private:
   const std::vector<Operation>& operations_;
   Index backward_ = 0;
-  std::vector<Index> makers_;  ///< By tensor.
+  std::vector<Index> makers_;  ///< Indexed by tensor.
   std::uint32_t last_stage_ = 0;
 };
 
-/// Returns, by tensor, whether it is kept. Tensors without a MicroBatch::maker always are.
+/// Returns, for each tensor, whether it is kept. Tensors without a MicroBatch::maker are always kept.
 ///
 /// kLayer keeps tensors that cross a layer's boundary within a stage, including residual connections. It also keeps the
 /// last layer of the last stage, whose backward pass follows immediately, so recomputing it would save nothing. For the
@@ -66,7 +66,7 @@ struct ChosenByName {
 Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_batch,
                                     const RecomputationOptions& options);
 
-/// By backward operation, from backward() on: the forward operations that are cloned directly before it, ascending.
+/// For each backward operation, starting at backward(): the forward operations cloned directly before it, ascending.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
 /// Returns the operations that must run again so that the backward pass reads only kept activations of its own stage. A
@@ -82,8 +82,8 @@ using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 ///                                            b' = f(b.recomputed, ..)
 ///                      a' = g(a, b')         a' = g(a.recomputed, b')
 ///
-/// `kept`, by tensor, matters only for tensors with a maker. Values from another stage are read as they are, because
-/// they are inputs of the stage. Cost: linear.
+/// `kept` is indexed by tensor, and matters only for tensors with a maker. Values from another stage are read as they
+/// are, because they are inputs of the stage. Cost: linear.
 ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& kept);
 
 /// Returns whether an operation of `stage` in the backward pass, or a clone there, reads a clone instead of the tensor.

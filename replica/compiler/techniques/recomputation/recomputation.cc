@@ -75,7 +75,7 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
 }
 
 /// Returns a note on stages in which recomputation takes time but saves no memory, such as those whose backward pass
-/// follows immediately, if there are any. `memories` must be of the same micro-batch. Cost: linear.
+/// follows immediately, if there are any. `memories` must belong to the same micro-batch. Cost: linear.
 std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
@@ -185,7 +185,7 @@ bool equal(const Operation& a, const Operation& b) {
   return equal_but_inputs(a, b) && a.inputs == b.inputs;
 }
 
-/// Checks the pass. `kept`: by tensor, whether the backward pass of its own stage may read it without recomputation.
+/// Checks the pass. `kept`: whether each tensor's own stage may read it in the backward pass without recomputation.
 class Verifier {
  public:
   Verifier(const Job& before, const Job& after, const MicroBatch& micro_batch, std::vector<bool> kept)

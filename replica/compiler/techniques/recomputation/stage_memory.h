@@ -24,15 +24,15 @@ struct StageMemory {
 /// With length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them again.
 class StageMemories {
  public:
-  /// `ipu_of_stage` and `stash_lengths` are by stage. `graph`, `micro_batch` and `update` must outlive this object.
+  /// `ipu_of_stage`, `stash_lengths`: one per stage. `graph`, `micro_batch` and `update` must outlive this object.
   StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                 std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths);
 
-  /// Returns the memory by stage. Cost: linear in the operations.
+  /// Returns the memory of each stage. Cost: linear in the number of operations.
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan, const std::vector<bool>& kept);
 
-  /// Returns, by stage, the bytes of variables: parameters, accumulators and optimiser state. A variable or its copy
-  /// counts in the first stage on an IPU that uses it. Optimiser state counts in the stage of its parameter.
+  /// Returns, for each stage, the bytes of variables: parameters, accumulators and optimiser state. A variable or its
+  /// copy counts in the first stage on an IPU that uses it. Optimiser state counts in the stage of its parameter.
   [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:
@@ -60,11 +60,11 @@ class StageMemories {
   const Region& update_;
   std::vector<std::uint32_t> ipu_of_stage_;
   std::vector<std::int64_t> stash_lengths_;
-  std::vector<std::vector<Index>> operations_;  ///< By stage.
-  std::vector<bool> made_here_;                 ///< By tensor: whether a micro-batch makes it.
-  std::vector<bool> outlives_;                  ///< By tensor: whether the update reads it.
+  std::vector<std::vector<Index>> operations_;  ///< Indexed by stage.
+  std::vector<bool> made_here_;                 ///< For each tensor, whether a micro-batch makes it.
+  std::vector<bool> outlives_;                  ///< For each tensor, whether the update reads it.
 
-  std::vector<Life> lives_;  ///< By 2 * tensor, plus 1 for its clone.
+  std::vector<Life> lives_;  ///< Indexed by 2 * tensor, plus 1 for its clone.
   std::vector<std::size_t> touched_;
   Index now_ = 0;
   bool in_backward_ = false;

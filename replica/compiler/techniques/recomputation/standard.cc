@@ -38,8 +38,8 @@ struct Price {
 
 struct Candidate {
   Index operation = 0;
-  Index last_use = 0;          ///< Position in its stage of the last forward operation that reads it.
-  std::int64_t bytes = 0;      ///< Bytes that it makes.
+  Index last_use = 0;          ///< Position in the stage of the last forward operation that reads its results.
+  std::int64_t bytes = 0;      ///< Bytes of its results.
   std::int64_t needed = 0;     ///< Number of these bytes that the backward pass reads.
   double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for this one.
 };
@@ -163,7 +163,7 @@ class Chooser {
     return found;
   }
 
-  /// Returns, by tensor, whether it is kept. `settings`: by IPU.
+  /// Returns, for each tensor, whether it is kept. `settings`: one per IPU.
   [[nodiscard]] std::vector<bool> kept(const std::vector<Setting>& settings) const {
     std::vector<bool> kept(graph_.tensors().size(), true);
     for (std::size_t s = 0; s < stages_.size(); ++s) {
@@ -218,7 +218,7 @@ class Chooser {
     }
   }
 
-  /// Returns the prices by IPU. Stages on one IPU hold their kept tensors at the same time, but only one of them runs.
+  /// Returns each IPU's price. Stages on one IPU hold their kept tensors at the same time, but only one of them runs.
   std::vector<Price> price(const std::vector<Setting>& settings) {
     const std::vector<bool> kept_tensors = kept(settings);
     const ClonePlan plan = plan_clones(micro_batch_, kept_tensors);
@@ -282,7 +282,7 @@ class Chooser {
   const ChosenByName& chosen_;
   const StandardGoal& goal_;
   StageMemories memories_;
-  std::vector<Bytes> variables_;  ///< By stage.
+  std::vector<Bytes> variables_;  ///< Indexed by stage.
   std::vector<std::vector<Candidate>> stages_;
 };
 
@@ -293,7 +293,7 @@ CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std
   const auto size = static_cast<std::uint32_t>(bytes.size());
   std::vector<std::int64_t> least(size + 1, 0);  ///< Lowest cost of the cuts up to and including a place.
   std::vector<std::uint32_t> previous(size + 1, 0);
-  std::deque<std::uint32_t> window = {0};  ///< Possible places of the previous cut, by rising cost.
+  std::deque<std::uint32_t> window = {0};  ///< Possible places of the previous cut, sorted by rising cost.
   std::uint32_t first = 0;                 ///< First place of the previous cut that the limit allows.
   std::int64_t segment = 0;                ///< Bytes since `first`.
   for (std::uint32_t place = 1; place <= size; ++place) {

@@ -22,8 +22,8 @@ CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes, const std
 
 struct StandardGoal {
   std::vector<std::uint32_t> ipu_of_stage;
-  std::vector<std::int64_t> stash_lengths;  ///< By stage.
-  std::vector<std::int64_t> work;           ///< By forward operation, in cycles.
+  std::vector<std::int64_t> stash_lengths;  ///< Indexed by stage.
+  std::vector<std::int64_t> work;           ///< Cycles of each forward operation.
   Bytes capacity;                           ///< An IPU's memory.
   double proportion = 1;                    ///< Fraction of `capacity` that may be used.
 
@@ -33,7 +33,7 @@ struct StandardGoal {
 };
 
 struct StandardChoice {
-  std::vector<bool> kept;  ///< By tensor.
+  std::vector<bool> kept;  ///< Indexed by tensor.
   Bytes fullest;           ///< Estimated need of the fullest IPU.
   double recomputed = 0;   ///< Fraction of the forward pass's work that runs again.
 };
@@ -41,7 +41,7 @@ struct StandardChoice {
 /// Chooses the activations to keep. Every IPU stays within its memory with the least recomputed work or, if it cannot
 /// stay within its memory, needs as little as possible. Activations that the job has chosen by name stay as chosen.
 ///
-/// Each IPU takes the best of several choices. An activation is kept if making it again costs more cycles per byte than
+/// Each IPU uses the best of several choices. An activation is kept if making it again costs more cycles per byte than
 /// a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products. The rest
 /// of a stage is cut at its narrowest places into segments of limited size, whose inputs are kept, too. Finally, as
 /// much of the end of each stage is kept as fits, because the backward operations of the end come first. Deterministic.

@@ -43,7 +43,7 @@ KindOfKept kind_of(Kept kept) {
   return {"memory.activations", &LocationOptions::activations};
 }
 
-/// Takes the numbers out of a name: "layer.12.weight" gives "layer.#.weight" and 12.
+/// Separates the numbers from a name: "layer.12.weight" becomes "layer.#.weight" and 12.
 std::pair<std::string, std::vector<std::int64_t>> without_numbers(const std::string& name) {
   std::string plain;
   std::vector<std::int64_t> numbers;
@@ -146,8 +146,8 @@ class SplitReductions {
   Region& region_;
   const std::set<TensorId>& off_chip_;
   std::vector<Operation> operations_;
-  std::map<TensorId, Operation> waiting_;    ///< By reduced tensor.
-  std::map<TensorId, TensorId> reduced_as_;  ///< Reduced tensor, by result.
+  std::map<TensorId, Operation> waiting_;    ///< Keyed by reduced tensor.
+  std::map<TensorId, TensorId> reduced_as_;  ///< The reduced tensor for each result.
 };
 
 /// Returns the copies between variables and their remote buffers, one per IPU.
@@ -331,8 +331,8 @@ class PhaseLoads {
   const std::vector<Place>& phases_;
   std::vector<PhaseUse> uses_;
   std::set<std::string> functions_;
-  std::map<std::size_t, Around> around_;               ///< By region.
-  std::map<std::size_t, std::set<TensorId>> written_;  ///< By region.
+  std::map<std::size_t, Around> around_;               ///< Keyed by region.
+  std::map<std::size_t, std::set<TensorId>> written_;  ///< Keyed by region.
 };
 
 }  // namespace

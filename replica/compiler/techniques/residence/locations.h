@@ -26,14 +26,14 @@ struct Location {
   std::string why;
 };
 
-/// Returns the locations of the `kept_tensors`, sorted by number. Storage::kAuto means on-chip here. An accumulator
+/// Returns the locations of the `kept_tensors`, sorted by TensorId. Storage::kAuto means on-chip here. An accumulator
 /// that only one of the `phases` uses stays on the chip, because it does not outlive that phase. Errors: kUsage if an
 /// override is not a valid regular expression.
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
                                                const std::vector<Place>& phases = {});
 
 /// Moves off-chip tensors to Streaming Memory. Stashes move as they are, and variables become entries of remote
-/// buffers. Variables of an IPU share a buffer if they have the same type and their names differ only in numbers, such
+/// buffers. Variables on an IPU share a buffer if they have the same type and their names differ only in numbers, such
 /// as "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after
 /// it is written, unless the value is not read again. Uses a few operations apart share one load. One copy loads all of
 /// an operation's variables.

@@ -101,9 +101,9 @@ Status run(const CompileOptions& options, Job& job) {
 
 /// Tensors that phases keep on the chip.
 struct OfPhases {
-  /// Tensors loaded or written since the step began, by function that a phase calls.
+  /// For each function that a phase calls, the tensors loaded or written since the step began.
   std::map<std::string, std::set<TensorId>> before;
-  /// Tensors that a phase names, by calling function and the region after the phase.
+  /// For each function with phases and each region after a phase, the tensors that the phase names.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 

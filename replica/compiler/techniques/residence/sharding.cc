@@ -358,13 +358,13 @@ std::vector<Gathered> gathered_by(const Graph& graph, const std::vector<Place>& 
 void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int64_t group, std::int64_t replicas,
                      const std::optional<Place>& update, const std::vector<Place>& phases) {
   const std::vector<Gathered> gathered = gathered_by(graph, phases, variables);
-  std::map<std::string, std::set<TensorId>> whole_in;  // By function that a phase calls.
+  std::map<std::string, std::set<TensorId>> whole_in;  // Keyed by function that a phase calls.
   for (const Gathered& one : gathered) {
     for (const std::string& function : one.use.functions) {
       whole_in[function] = one.parameters;
     }
   }
-  std::map<std::size_t, std::set<TensorId>> left_whole;  // By region after a phase.
+  std::map<std::size_t, std::set<TensorId>> left_whole;  // Keyed by region after a phase.
   for (std::size_t p = 0; p < phases.size(); ++p) {
     left_whole[behind(phases, p).region] = gathered[p].parameters;
   }

@@ -10,7 +10,7 @@
 
 namespace poprun {
 
-/// Divides each of `variables` into one shard per replica of a group; w then resides in `w.shard`. In functions:
+/// Divides each of `variables` into one shard per replica of a group; w then resides in `w.shard`. As a result:
 ///
 ///   - An operator, such as an update or accumulation, that can work on shards (Operator::on_shards)
 ///     and uses a sharded variable works on shards. Its other operands are cut, and those that

@@ -58,7 +58,7 @@ class StageBytes {
   std::span<const MeasuredSplit> measured_;
   std::vector<std::int64_t> bytes_ = {0};  ///< Sums over the first 0, 1, ... layers.
   std::vector<std::int64_t> activations_ = {0};
-  std::vector<Correction> corrections_;  ///< By stage.
+  std::vector<Correction> corrections_;  ///< Indexed by stage.
 };
 
 struct LayerUse {

@@ -26,7 +26,7 @@ std::vector<std::int32_t> counted_layers(const Graph& graph) {
   return indices;
 }
 
-/// Returns an error that says what is wrong with these entries, and lists the layers.
+/// Returns an error that explains what is wrong with these entries and lists the layers.
 tl::unexpected<Error> wrong_counts(const ForwardPass& forward, std::span<const std::int64_t> entries,
                                    const std::string& what) {
   std::vector<std::string> names;

@@ -52,7 +52,7 @@ Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::spa
 std::vector<StageCut> cuts_before(std::span<const std::size_t> layers);
 
 /// Returns a note on what "balanced" means if the stages begin with these layers: "3 7 7 7" or, if counts cannot
-/// express the split, "pipeline.split = pooler". The note ends with `how`, which says how the stages were found.
+/// express the split, "pipeline.split = pooler". The note ends with `how`, which explains how the stages were found.
 Note balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins, std::string_view how = {});
 
 /// Returns names as text for a message. Long lists are abbreviated in the middle: "a, b, c, d, ..., y, z (26 in all)".
@@ -65,9 +65,9 @@ using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 
 /// Assigns operations to stages. `cuts` and `positions` come from one forward pass, possibly a different one of the
-/// same model. An operation takes the position of the operation in that pass that writes the same tensor or, if there
-/// is none, the position of the operation before it. Operations without a layer belong to the latest stage that they
-/// read from. Errors: kUsage if an operation would read a tensor that a later stage writes; the message names both.
+/// same model. An operation gets the position of the operation in that pass that writes the same tensor or, if there is
+/// none, the position of the operation before it. Operations without a layer belong to the latest stage that they read
+/// from. Errors: kUsage if an operation would read a tensor that a later stage writes; the message names both.
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
                      std::span<const StageCut> cuts);
 

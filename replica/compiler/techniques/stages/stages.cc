@@ -43,7 +43,7 @@ LayerUse use_of(const CompileOptions& options) {
           .states = states + masters};
 }
 
-/// Returns, by stage, the number of micro-batches whose activations the stage keeps.
+/// Returns, for each stage, the number of micro-batches whose activations it keeps.
 std::vector<std::int64_t> in_flight(const CompileOptions& options, std::size_t stages) {
   std::vector<std::int64_t> kept(stages, 1);
   if (!options.inference && recomputation_of(options.pipeline, stages) == Recomputation::kNone) {
@@ -56,8 +56,8 @@ std::vector<std::int64_t> in_flight(const CompileOptions& options, std::size_t s
   return kept;
 }
 
-/// Returns, by stage, whether its forward part runs again. kStandard counts as no, because its choice depends on the
-/// memory needed, which is not yet known.
+/// Returns, for each stage, whether its forward part runs again. kStandard counts as no, because its choice depends on
+/// the memory needed, which is not yet known.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const Recomputation mode = recomputation_of(options.pipeline, stages);
   std::vector<bool> recomputes(stages,
@@ -154,7 +154,7 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// Notes each stage's IPU, its layers, and the parameters that it uses first. If there are many, some share a note.
+/// Adds a note on each stage: its IPU, layers, and newly used parameters. If there are many stages, some share a note.
 void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
@@ -203,7 +203,7 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   }
 }
 
-/// Returns the setting that says where to cut, as in "pipeline.split = conv2"; empty if there is none.
+/// Returns the setting that determines where to cut, such as "pipeline.split = conv2"; empty if there is none.
 std::string setting_text(const PipelineOptions& pipeline) {
   return !pipeline.layers_per_ipu.empty()
              ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
@@ -222,7 +222,7 @@ void note_unused_ipus(const CompileOptions& options, Job& job) {
                                   ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
                                   : setting_text(pipeline);
   job.notes.push_back({"stages.unused-ipus",
-                       fmt::format("{} uses only {} of the {} IPUs of each replica{}",
+                       fmt::format("{} uses only {} of the {} IPUs in each replica{}",
                                    setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
                                    setting.empty() ? fmt::format(": it can be cut into at most {}",
                                                                  counted(job.ipu_of_stage.size(), "stage"))

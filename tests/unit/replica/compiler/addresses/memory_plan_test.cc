@@ -91,7 +91,7 @@ TEST(VerifyPlan, RefusesABlockThatIsTornApart) {
   MemoryPlan plan = plan_memory(claims);
   plan.offsets[1] = Bytes{64};
 
-  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("of one block have the wrong distance"));
+  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("of one block are the wrong distance apart"));
 }
 
 TEST(MemoryPlan, OfNothingIsEmpty) {

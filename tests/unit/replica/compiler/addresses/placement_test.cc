@@ -514,7 +514,7 @@ TEST(Damage, SumsOfOneShardAreFound) {
                              operations[i] = all.operation();
                            });
                          }),
-              HasSubstr("a summand of other replicas"));
+              HasSubstr("a replica's summand"));
 }
 
 }  // namespace

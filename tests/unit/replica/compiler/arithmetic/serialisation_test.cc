@@ -238,7 +238,7 @@ TEST(Serialisation, IsRefusedWhereThereIsNothingToCut) {
   EXPECT_THAT(refusal([](CompileOptions& o) {
                 o.serialisation.matmuls = {{"haed=2", "haed", 2}};
               }),
-              HasSubstr("no dense layer of the model has a matching name; did you mean head?"));
+              HasSubstr("no dense layer in the model has a matching name; did you mean head?"));
   EXPECT_THAT(refusal([](CompileOptions& o) {
                 o.serialisation.matmuls = {{"mixed=5", "mixed", 5}};
               }),

@@ -92,7 +92,7 @@ TEST(PlannerOptions, APatternThatMatchesNothingIsRefused) {
     return notes ? "no error" : notes.error().message;
   };
   EXPECT_EQ(error_of("con1"),
-            "model.partials-operators = con1=half: matches no convolution or matmul of "
+            "model.partials-operators = con1=half: matches no convolution or matmul in "
             "the model; did you mean conv1?");
   EXPECT_THAT(error_of("transformer"), HasSubstr("available: conv1, fc1 ..."));
   EXPECT_EQ(error_of("^c"), "no error");

@@ -110,7 +110,7 @@ TEST(Equivalence, SwappedMicroBatchesAreFound) {
 TEST(Equivalence, RecomputedDropoutWithANewKeyIsFound) {
   EXPECT_THAT(verdict_on_damaged("d.again = dropout", "key=\"a\"", "key=\"a.again\""),
               HasSubstr("micro-batch 0 of backward.0: dropout 'd.again' has key=\"a.again\" "
-                        "rate=0.5, but the plain job's has key=\"a\" rate=0.5"));
+                        "rate=0.5, but in the plain job, it has key=\"a\" rate=0.5"));
 }
 
 TEST(Equivalence, AStashThatIsTooShortIsFound) {
@@ -186,7 +186,7 @@ TEST(Equivalence, ARandomOperationOutsideACallIsFound) {
 
 TEST(Equivalence, AnotherStoredTypeIsFound) {
   EXPECT_THAT(verdict_on_damaged("tensor", "r : f32[4]", "r : f16[4]"),
-              HasSubstr("micro-batch 0 of forward.0: relu 'r' makes f16[4], but the plain job's makes "
+              HasSubstr("micro-batch 0 of forward.0: relu 'r' makes f16[4], but in the plain job, it makes "
                         "f32[4]"));
 }
 

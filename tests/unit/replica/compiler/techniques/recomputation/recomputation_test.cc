@@ -275,7 +275,7 @@ TEST(Recomputation, NeedsABackwardPass) {
 
 TEST(Recomputation, RefusesNamesThatFitNothing) {
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kLayer, "los")),
-            "pipeline.recomputation-checkpoints = los: no recomputable activation of the model has a matching name; "
+            "pipeline.recomputation-checkpoints = los: no recomputable activation in the model has a matching name; "
             "available: h, i, j, ...")
       << "the step reports the loss";
   EXPECT_THAT(after(three_layers("000"), options_of(Recomputation::kLayer, "", "(")),

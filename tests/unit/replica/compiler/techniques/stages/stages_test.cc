@@ -238,7 +238,7 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(job->ipu_of_stage.size(), 6U);
   EXPECT_EQ(job->notes.back().text,
-            "the model uses only 6 of the 8 IPUs of each replica: it can be cut into at most 6 "
+            "the model uses only 6 of the 8 IPUs in each replica: it can be cut into at most 6 "
             "stages");
   EXPECT_EQ(training(options(8, {.device_mapping = {0, 1, 2, 3, 4, 5, 6}})),
             "pipeline.device-mapping = 0 1 2 3 4 5 6 needs 7 stages, but net can be cut into at "
@@ -248,10 +248,10 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
 TEST(Stages, SayWhichSettingLeavesIpusIdle) {
   const auto last_note = [](const PipelineOptions& pipeline) { return after(options(4, pipeline))->notes.back().text; };
   EXPECT_EQ(last_note({.layers_per_ipu = {2, 2}}),
-            "pipeline.layers-per-ipu = 2 2 uses only 2 of the 4 IPUs of each replica");
-  EXPECT_EQ(last_note({.split = {"b"}}), "pipeline.split = b uses only 2 of the 4 IPUs of each replica");
+            "pipeline.layers-per-ipu = 2 2 uses only 2 of the 4 IPUs in each replica");
+  EXPECT_EQ(last_note({.split = {"b"}}), "pipeline.split = b uses only 2 of the 4 IPUs in each replica");
   EXPECT_EQ(last_note({.layers_per_ipu = {0, 4, 0}, .device_mapping = {0, 2, 0}}),
-            "pipeline.device-mapping = 0 2 0 uses only 2 of the 4 IPUs of each replica");
+            "pipeline.device-mapping = 0 2 0 uses only 2 of the 4 IPUs in each replica");
 }
 
 TEST(Stages, SayWhatIsOnlyPartOfALayer) {
