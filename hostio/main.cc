@@ -30,12 +30,13 @@ namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
 /// Threads of gRPC (at most 10 on 2 cores), the store and the server. gRPC hangs if it cannot start one of its threads.
-constexpr std::size_t kThreads = 13 + 9;
+constexpr std::size_t kThreads = 13 + 10;
 
 struct Options {
   ServerOptions server;
   StoreLimits limits;
   std::vector<std::string> preload;
+  bool probes = false;
   std::string answer;  ///< Text of --help or --version, to print before exiting.
 };
 
@@ -66,7 +67,10 @@ po::options_description described_options() {
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Like --source, but load it before listening; exit if that fails.");
   po::options_description information("Information");
-  information.add_options()                    //
+  information.add_options()  //
+      ("probe",
+       "Ask the server that was started on this host with the same options whether it serves, and exit: 0 if it does, "
+       "69 if not. For Kubernetes' probes.")   //
       ("help,h", "Print this help and exit.")  //
       ("version", "Print the version and exit.");
   po::options_description all(
@@ -152,6 +156,7 @@ Result<Options> parse_options(int argc, char** argv) {
   options.server.bind = given["bind"].as<std::string>();
   POPRUN_ASSIGN(options.server.token, token_from(given));
   POPRUN_ASSIGN(options.server.identity, identity_from(given));
+  options.probes = given.count("probe") != 0;
   if (given.count("preload") != 0) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }
@@ -235,13 +240,15 @@ int run(int argc, char** argv) {
   // Keeps gRPC from printing its own report of a port in use before our one-line message.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
+  leave_no_core_dumps();
   end_in_a_line_at_limits(kName);
   const Result<Options> options = parse_options(argc, argv);
   if (options && !options->answer.empty()) {
     print(options->answer);
     return 0;
   }
-  const Status status = options.and_then([&](const Options& valid) { return serve(valid, end_signals); });
+  const Status status = options.and_then(
+      [&](const Options& valid) { return valid.probes ? probe(valid.server) : serve(valid, end_signals); });
   if (!status) {
     log::write(log::Level::kError, kName, status.error().message);
     return exit_code_of(status.error().code);

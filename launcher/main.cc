@@ -227,6 +227,7 @@ int run_and_tell(const std::vector<std::string>& args, double launched_at) {
 
 int main(int argc, char** argv) {
   poprun::launcher::unblock_signals();
+  poprun::leave_no_core_dumps();
   poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
   std::signal(SIGPIPE, SIG_IGN);                      // The job must survive the reader of its output.

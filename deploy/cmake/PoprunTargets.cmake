@@ -29,6 +29,7 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_library(ZXCVBN_LIBRARY zxcvbn REQUIRED)
 
 # Flags for our own code. Rounding is part of the product's promise (bit-identical results for every placement), so
 # there is no contraction and no fast-math. No code reads errno after a square root; without errno, loops with square

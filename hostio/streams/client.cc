@@ -12,6 +12,7 @@
 
 #include "hostio/streams/pull_call.h"
 #include "replica/base/log.h"
+#include "replica/base/rare.h"
 
 namespace poprun::hostio {
 namespace {
@@ -275,6 +276,7 @@ class PrefetchingStream final : public HostStream {
         return;
       }
     }
+    POPRUN_RARE("stream.lost");
     lost_since_ = last_success_;
     log::write(log::Level::kWarning, options_.log_source,
                next_sequence_ == options_.first_sequence
@@ -290,6 +292,7 @@ class PrefetchingStream final : public HostStream {
       log::write(log::Level::kInfo, options_.log_source,
                  fmt::format("data server {} is back after {:.1f} s; continuing with batch {}", options_.address,
                              seconds(Clock::now() - *lost_since_), next_sequence_));
+      POPRUN_RARE("stream.back");
       lost_since_.reset();
     }
   }

@@ -1,24 +1,19 @@
 #include "hostio/streams/server.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "hostio/streams/served_calls.h"
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
 #include "replica/base/grpc/identity.h"
+#include "replica/base/grpc/listener.h"
 
 namespace poprun::hostio {
 namespace {
@@ -64,77 +59,44 @@ class Service final : public ServiceBase {
   NewsThread news_;
 };
 
-std::string without_brackets(std::string host) {
-  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
-  return host;
-}
-
-Error not_an_address(const std::string& bind, std::string_view reason) {
-  return {ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host "
-                                         "with --bind",
-                                         bind, reason)};
-}
-
-/// Finds out why gRPC could not listen. gRPC gives no reason, so this binds a plain socket to the same address.
-Error why_not_listening(const ServerOptions& options) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int code =
-      getaddrinfo(without_brackets(options.bind).c_str(), std::to_string(options.port).c_str(), &hints, &found);
-  if (code != 0) {
-    return not_an_address(options.bind, gai_strerror(code));
-  }
-  const int probe = socket(found->ai_family, SOCK_STREAM, 0);
-  const int on = 1;
-  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  const bool bound = bind(probe, found->ai_addr, found->ai_addrlen) == 0;
-  const int reason = bound ? EADDRINUSE : errno;  // If the port is free by now, its owner has just ended.
-  close(probe);
-  freeaddrinfo(found);
-  if (reason == EADDRINUSE) {
-    return {ErrorCode::kHostResources,
-            fmt::format("port {} on {} is in use; choose a different port with --port (0: any free port)", options.port,
-                        options.bind)};
-  }
-  return {ErrorCode::kUsage,
-          fmt::format("cannot listen on {}:{}: {}; choose a different address or port with --bind or --port",
-                      options.bind, options.port, std::strerror(reason))};
+/// Adds the remedy to an error of Listener::open.
+Error with_remedy(Error error) {
+  error.message += error.code == ErrorCode::kUsage ? "; choose a different address or port with --bind or --port"
+                                                   : "; choose a different port with --port (0: any free port)";
+  return error;
 }
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const ServerOptions& options, const std::optional<TlsIdentity>& identity, DatasetStore& datasets)
-      : service_(options, datasets) {
+  GrpcServer(const ServerOptions& options, const std::optional<TlsIdentity>& identity, DatasetStore& datasets,
+             std::unique_ptr<Listener> listener)
+      : service_(options, datasets), listener_(std::move(listener)) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    // Two servers on one port would share its clients at random.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
     bound_clients(builder);
-    builder.AddListeningPort(fmt::format("{}:{}", options.bind, options.port), server_credentials(identity), &port_);
+    listener_->feed(builder, identity);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+    listener_->start();
   }
 
   ~GrpcServer() override { stop(); }
 
-  [[nodiscard]] bool listening() const { return server_ != nullptr && port_ != 0; }
-
-  [[nodiscard]] int port() const override { return port_; }
+  [[nodiscard]] int port() const override { return listener_->port(); }
 
   void stop() override {
-    if (server_ == nullptr || std::exchange(stopped_, true)) {
+    if (std::exchange(stopped_, true)) {
       return;
     }
     server_->GetHealthCheckService()->SetServingStatus(false);
     server_->Shutdown(std::chrono::system_clock::now() + kDrain);
+    listener_->stop();
   }
 
  private:
   Service service_;
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::Server> server_;
   bool stopped_ = false;
 };
@@ -147,7 +109,8 @@ std::uint64_t batch_bytes_max_of(Bytes free_memory) {
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, DatasetStore& datasets) {
   POPRUN_ASSIGN(const bool local, is_loopback(options.bind).map_error([&](const Error& error) {
-    return not_an_address(options.bind, error.message);
+    return Error{ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host with --bind",
+                                                options.bind, error.message)};
   }));
   if (options.token.empty() && !local) {
     return fail(ErrorCode::kUsage, fmt::format("--bind {} opens the server to other hosts, which requires a job token; "
@@ -159,11 +122,8 @@ Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, Data
     POPRUN_TRY(check_hard_to_guess(options.token, "--bind " + options.bind));
     identity = identity_of_token(options.token);
   }
-  auto server = std::make_unique<GrpcServer>(options, identity, datasets);
-  if (!server->listening()) {
-    return tl::unexpected(why_not_listening(options));
-  }
-  return server;
+  POPRUN_ASSIGN(auto listener, Listener::open(options.bind, options.port).map_error(with_remedy));
+  return std::make_unique<GrpcServer>(options, identity, datasets, std::move(listener));
 }
 
 }  // namespace poprun::hostio

@@ -12,6 +12,7 @@
 
 #include "launcher/verdict/same_numerics.h"
 #include "launcher/wire/coordinator.h"
+#include "replica/base/rare.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -144,6 +145,9 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
     }
     // A checkpoint that cannot be read at the moment may be intact, so it keeps its name.
     const bool is_damaged = read.error().code == ErrorCode::kData;
+    if (is_damaged) {
+      POPRUN_RARE("resume.damaged");
+    }
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
     console_.say(fmt::format("note: this checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
                              read.error().message, candidate == all.back() ? "" : "; trying the previous checkpoint"));

@@ -8,6 +8,7 @@
 
 #include "launcher/process/process_handle.h"
 #include "launcher/verdict/replica_words.h"
+#include "replica/base/rare.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -62,6 +63,7 @@ JobEnd Job::run() {
                   (end_.exit_code == exit_code_of(ErrorCode::kInfrastructure) ||
                    end_.exit_code == exit_code_of(ErrorCode::kUnreachable));
   end_.has_checkpoint = checkpoints_.writer().has_stored();
+  end_.checkpoint_step = checkpoints_.last_step();
   if (record_.results().complete() && !options_.config.has_check()) {
     end_.profile = record_.results().profile();
   }
@@ -188,6 +190,7 @@ void Job::notice_own_silence(double now) {
     state_.forgive_silence(now);
   }
   if (slept.is_worth_telling) {
+    POPRUN_RARE("job.launcher-slept");
     console_.say(
         fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); replicas "
                     "assume that a launcher that is silent for too long has died",
@@ -223,9 +226,11 @@ void Job::do_what_is_due(double now) {
     case Deadlines::Due::kVerdict:
       return decide();
     case Deadlines::Due::kSilence:
+      POPRUN_RARE("job.silent-replica");
       // Half the timeout: instances of a dead host fall silent together, but their last heartbeats differ in time.
       return give_verdict(silence_verdict(state_, state_.silent(now, options_.timeouts.heartbeat_seconds / 2), now));
     case Deadlines::Due::kAbsence:
+      POPRUN_RARE("job.absent-replica");
       state_.end_joining();
       return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now),
                                           fmt::format("{}:{}", processes_.own_address(), coordinator_->port())));
@@ -241,6 +246,7 @@ void Job::do_what_is_due(double now) {
     case Deadlines::Due::kJobTimeout:
       return end_at_timeout(now);
     case Deadlines::Due::kKill:
+      POPRUN_RARE("job.killed");
       return processes_.kill();
     case Deadlines::Due::kFinish:
       return finish();

@@ -41,6 +41,7 @@ struct JobEnd {
   std::optional<proto::Profile> profile = {};  ///< Set only if the job is complete.
   bool may_pass = false;                       ///< Whether the failure may be transient, so that a restart may help.
   bool has_checkpoint = false;                 ///< Whether the job stored a checkpoint of its own.
+  std::uint64_t checkpoint_step = 0;           ///< The step of the last checkpoint that it stored or resumed from.
   std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
@@ -106,6 +107,7 @@ class Job final : private CoordinatorEvents {
   void stop(int exit_code);
   void finish();
   void wait_for_disk(std::chrono::seconds patience);
+  [[nodiscard]] std::string unwritten() const;
   void end_without_disk();
 
   // For monitoring.
@@ -140,8 +142,9 @@ class Job final : private CoordinatorEvents {
   JobEnd end_ = {.may_pass = true};  ///< Filled in as facts about the end become known.
 };
 
-/// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, on the
-/// remaining hosts, after a pause that grows from 1 s to 30 s. `launched_at` is monotonic_seconds() at the start.
+/// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, after a pause
+/// that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint of a later step
+/// than any before renews the number of restarts. `launched_at` is monotonic_seconds() at the start.
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
 
 /// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. If

@@ -154,16 +154,22 @@ void Job::finish() {
   processes_.clear_away();
   record_.close(/*ended_early=*/signal_ != 0, checkpoints_.summary());
   checkpoints_.writer().no_more_metrics();
-  const auto end_loop = [this] { loop_.stop(); };
+  const auto end_loop = [this] { record_.when_written([this] { loop_.stop(); }); };
+  wait_for_disk(kDiskTimeUntold);
   if (coordinator_ == nullptr) {
     end_loop();
   } else {
     coordinator_->stop(end_loop);
-    wait_for_disk(kDiskTimeUntold);
   }
 }
 
-/// Waits for the disk if a checkpoint is still being written. The disk may hang, and a write cannot be cancelled.
+/// Describes what is still being written.
+std::string Job::unwritten() const {
+  return record_.is_writing() ? fmt::format("the files in {}", options_.output.dir)
+                              : fmt::format("the checkpoint in {}", options_.checkpoints.dir);
+}
+
+/// Waits for the disk if something is still being written. The disk may hang, and a write cannot be cancelled.
 void Job::wait_for_disk(std::chrono::seconds patience) {
   end_timer_.expires_after(patience);
   end_timer_.async_wait([this](const asio::error_code& error) {
@@ -174,15 +180,16 @@ void Job::wait_for_disk(std::chrono::seconds patience) {
       return end_without_disk();
     }
     console_.say(
-        fmt::format("the job has ended, but a checkpoint is still being written to {}; waiting up to {} s for it, or "
+        fmt::format("the job has ended, but the disk has not accepted {} yet; waiting up to {} s for it, or "
                     "until the next signal",
-                    options_.checkpoints.dir, kDiskTimeMax.count()));
+                    unwritten(), kDiskTimeMax.count()));
     wait_for_disk(kDiskTimeMax);
   });
 }
 
 void Job::end_without_disk() {
-  console_.say(fmt::format("ending without the checkpoint that is being written to {}", options_.checkpoints.dir));
+  console_.say(fmt::format("ending without {}, which the disk has not accepted", unwritten()));
+  console_.settle();
   std::_Exit(end_.exit_code);
 }
 

@@ -1,6 +1,8 @@
 #include "launcher/job/record.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +12,11 @@
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
+namespace {
+
+constexpr double kDiskPatienceSeconds = 5;
+
+}  // namespace
 
 JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console, FolderLock& folder)
     : options_(options),
@@ -17,8 +24,8 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
       console_(console),
       folder_(folder),
       display_(console, options.config),
-      results_(options.output.dir, options.config),
-      logs_(logs_folder(), placement.num_replicas),
+      results_(disk_, options.output.dir, options.config),
+      logs_(disk_, logs_folder(), placement.num_replicas),
       router_(console, logs_, placement_,
               {.only_instance = options.output.only_instance,
                .show_mpirun = options.verbosity > 0,
@@ -31,6 +38,7 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
   POPRUN_ASSIGN(folder_,
                 take_output_folder(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
                                    traces_of(options_.config).logs, is_own || is_restart, std::move(folder_)));
+  results_.fence([this] { return folder_.check(); });
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }
@@ -80,7 +88,13 @@ std::string JobRecord::how_far(const JobState& state) const {
 void JobRecord::refresh(double now) {
   const Status results = results_.refresh(now);
   const Status logs = logs_.flush();
-  tell_of_disk(results ? logs : results, now);
+  const double busy = disk_.busy_seconds();
+  const Status responds =
+      busy < kDiskPatienceSeconds || results_.reported()
+          ? Status{}
+          : fail(ErrorCode::kInfrastructure,
+                 fmt::format("the disk of {} has not responded for {:.0f} s", options_.output.dir, busy));
+  tell_of_disk(!results ? results : !logs ? logs : responds, now);
   display_.refresh(now);
 }
 
@@ -121,9 +135,19 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
   if (is_usage || std::ranges::none_of(state.instances(), &InstanceView::joined)) {
     return;
   }
+  constexpr std::chrono::seconds kPatience{2};
   const std::string path = results_.path(traces_of(options_.config).failure);
-  const Status written = write_whole_file(path, {failure_report(state, verdict, now)});
+  const std::shared_future<Status> writing =
+      disk_.post([path, text = failure_report(state, verdict, now)] { return write_whole_file(path, {text}); });
+  const Status written = disk_.is_done(writing, kPatience) ? writing.get() : Status{};
   console_.err(written ? fmt::format("  what each replica did: {}", path) : written.error().message);
+}
+
+void JobRecord::when_written(std::function<void()> done) {
+  disk_.post([done = std::move(done)]() -> Status {
+    done();
+    return {};
+  });
 }
 
 void JobRecord::close(bool ended_early, const std::string& checkpoints) {

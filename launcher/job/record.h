@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -61,6 +62,11 @@ class JobRecord {
   /// Prints why the job failed and, if the job ever began, writes failure.txt. After a usage error, no file is written.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
+  /// Calls `done` in the disk's thread when everything that was to be written before this call has been.
+  void when_written(std::function<void()> done);
+  /// Returns whether the disk has a write in progress.
+  [[nodiscard]] bool is_writing() const { return disk_.busy_seconds() > 0; }
+
   /// Completes all files at the very end. Prints the summary of a complete job, or the results so far of a check.
   /// `ended_early` says whether the job was asked to end. `checkpoints` is the summary's line about checkpoints.
   void close(bool ended_early, const std::string& checkpoints);
@@ -74,6 +80,7 @@ class JobRecord {
   Console& console_;
   FolderLock& folder_;
   Display display_;
+  DiskThread disk_;
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;

@@ -108,22 +108,47 @@ std::string srun_line(const std::string& job) {
       "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none --export=ALL --nodelist", job);
 }
 
-/// Returns the command by which mpirun reaches other hosts: the user's own if one is set, otherwise srun in a Slurm job
-/// and ssh elsewhere.
-std::string remote_shell(const Options& options, const Placement& placement) {
-  if (const auto users = mca_parameter(kRemoteShellParameters, options.mpirun.global_args)) {
-    return *users;
-  }
-  return placement.slurm_job.empty() ? "ssh" : srun_line(placement.slurm_job);
-}
-
 /// Returns the user's global arguments without those that the launcher handles itself.
 std::vector<std::string> global_arguments(const Options& options, const Placement& placement) {
   std::vector<std::string> arguments = without_mca_argument(kHostfileParameter, options.mpirun.global_args);
   return placement.all_local ? arguments : without_mca_argument(kRemoteShellParameters, std::move(arguments));
 }
 
+/// Makes Open MPI listen only where the job needs it (listen_here.cc). `folder` contains our programs.
+void listen_here(const Options& options, const Placement& placement, const std::string& folder,
+                 MpirunCommand& command) {
+  const std::string library = fmt::format("{}/../lib/poprun-emu/poprun-emu-listen.so", folder);
+  const std::string where = placement.all_local ? "loopback" : options.hosts.subnet;
+  const std::array<std::string, 1> included = {"btl_tcp_if_include"};
+  const std::array<std::string, 1> excluded = {"btl_tcp_if_exclude"};
+  if (placement.all_local &&
+      (mca_parameter(included, options.mpirun.global_args) || mca_parameter(excluded, options.mpirun.global_args))) {
+    return;  // The user has chosen networks even for a job on one host.
+  }
+  const bool can_be_named = library.find_first_of(" \t:") == std::string::npos;
+  if (where.empty() || !can_be_named || access(library.c_str(), R_OK) != 0) {
+    return;
+  }
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  command.environment.emplace_back("LD_PRELOAD", fmt::format("{}{}{}", library, preloaded == nullptr ? "" : ":",
+                                                             preloaded == nullptr ? "" : preloaded));
+  command.environment.emplace_back("POPRUN_EMU_LISTEN", where);
+  if (placement.all_local) {
+    std::erase_if(command.environment, [](const Variable& v) { return v.first == "OMPI_MCA_btl_tcp_if_include"; });
+    command.environment.emplace_back("OMPI_MCA_btl_tcp_if_include", "lo");
+  } else {
+    command.environment.emplace_back("POPRUN_EMU_LISTEN_LIBRARY", library);
+  }
+}
+
 }  // namespace
+
+std::string remote_shell(const Options& options, const Placement& placement) {
+  if (const auto users = mca_parameter(kRemoteShellParameters, options.mpirun.global_args)) {
+    return *users;
+  }
+  return placement.slurm_job.empty() ? "ssh" : srun_line(placement.slurm_job);
+}
 
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances) {
   // Open MPI 4.1.4 was measured to need 8,253 KiB for 2 ranks, 8,309 KiB for 16, and 8,509 KiB for 64.
@@ -187,9 +212,10 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement, co
   if (std::getenv("HOME") == nullptr && getpwuid(geteuid()) == nullptr) {
     command.environment.emplace_back("HOME", "/");  // mpirun crashes without it.
   }
+  const std::string folder = replica_program.substr(0, replica_program.rfind('/'));
+  listen_here(options, placement, folder, command);
   if (!placement.all_local) {
     // Our script takes the place of the user's remote shell, and then runs that shell.
-    const std::string folder = replica_program.substr(0, replica_program.rfind('/'));
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));

@@ -47,9 +47,12 @@ tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of n
 # ends. If TMPDIR, or an argument from mpirun, names the launcher's folder, our folder is created beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
+# The daemon and its replicas listen only in the job's subnet, if the user gave one (launcher/mpi/listen_here.cc).
+listens=true
+[ -z "$POPRUN_EMU_LISTEN_LIBRARY" ] || listens="if [ -r \"$POPRUN_EMU_LISTEN_LIBRARY\" ]; then export LD_PRELOAD=\"$POPRUN_EMU_LISTEN_LIBRARY\" POPRUN_EMU_LISTEN=$POPRUN_EMU_LISTEN; fi"
 # Signals are blocked, because the daemon installs handlers for them. env before coreutils 8.31 cannot block signals.
 shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
-reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
+reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; $listens; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
 # The daemon is the word `orted` after HOST. A folder may precede it, and settings of paths may precede both.
 host=

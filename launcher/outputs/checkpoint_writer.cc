@@ -20,6 +20,7 @@
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/outputs/safetensors.h"
+#include "replica/base/rare.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -95,10 +96,12 @@ CheckpointWriter::Part* CheckpointWriter::find(std::uint32_t replica) {
 void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
   const std::uint64_t step = part.host().step();
   if (open_ && step < open_->step) {
+    POPRUN_RARE("checkpoint.part-too-late");
     done(Outcome::kSuperseded);
     return;
   }
   if (open_ && (step > open_->step || find(part.replica()) != nullptr)) {
+    POPRUN_RARE("checkpoint.superseded");
     settle(Outcome::kSuperseded);
   }
   if (!open_) {
@@ -274,6 +277,7 @@ void CheckpointWriter::end(std::uint32_t replica) {
 
 void CheckpointWriter::cancel(std::uint32_t replica) {
   if (find(replica) != nullptr) {
+    POPRUN_RARE("checkpoint.part-cut-off");
     settle(Outcome::kFailed);
   }
 }
@@ -308,6 +312,9 @@ Status CheckpointWriter::await_metrics(const std::string& to) const {
   for (const double until = now_seconds() + kMetricsSecondsMax; now_seconds() < until;
        std::this_thread::sleep_for(kBetweenLooks)) {
     const bool is_last_look = metrics_ended_ || metrics_held_;
+    if (is_last_look) {
+      POPRUN_RARE("checkpoint.without-metrics");
+    }
     POPRUN_ASSIGN(const bool copied, copy_lines(from, to, lines));
     if (copied) {
       return {};
@@ -342,6 +349,7 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   if (std::rename(folder.c_str(), name.c_str()) != 0) {
     std::error_code unused;
     if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) {
+      POPRUN_RARE("checkpoint.same-step");
       fs::remove_all(folder, unused);
     } else if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
       return cannot_write(name, errno);
@@ -386,6 +394,7 @@ bool CheckpointWriter::make_room() {
   if (all.empty()) {
     return false;
   }
+  POPRUN_RARE("checkpoint.makes-room");
   std::error_code unused;
   remove_checkpoint(all.back());
   return !fs::exists(all.back(), unused);

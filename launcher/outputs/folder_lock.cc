@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "replica/base/rare.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -64,6 +66,7 @@ Result<FolderLock> FolderLock::take(const std::string& option, const std::string
   whole.l_whence = SEEK_SET;
   // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
   if (taken.file_ >= 0 && fcntl(taken.file_, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
+    POPRUN_RARE("folder.locked");
     const std::string who = holder_of(folder).who;
     return fail(ErrorCode::kUsage, fmt::format("{} {}: another job is writing to this folder{}; choose a different "
                                                "folder, or wait until that job ends",
@@ -85,6 +88,7 @@ Status FolderLock::check() const {
   if (file_ < 0 || latest.epoch <= epoch_) {
     return {};
   }
+  POPRUN_RARE("folder.taken-over");
   return fail(ErrorCode::kUsage,
               fmt::format("{} {}: a later job has taken over this folder ({}), so this one no longer "
                           "writes to it",

@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "replica/base/rare.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -50,99 +52,158 @@ Status sync_folder(const std::string& folder) {
   return synced ? Status{} : cannot_write(folder, reason);
 }
 
-GrowingFile::GrowingFile(GrowingFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      waiting_bytes_max_(other.waiting_bytes_max_),
-      goes_on_(other.goes_on_),
-      file_(std::exchange(other.file_, -1)),
-      size_(other.size_),
-      waiting_(std::move(other.waiting_)),
-      left_out_(other.left_out_) {}
+DiskThread::DiskThread() : thread_([this] { run(); }) {}
 
-GrowingFile& GrowingFile::operator=(GrowingFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(waiting_bytes_max_, other.waiting_bytes_max_);
-  std::swap(goes_on_, other.goes_on_);
-  std::swap(file_, other.file_);
-  std::swap(size_, other.size_);
-  std::swap(waiting_, other.waiting_);
-  std::swap(left_out_, other.left_out_);
-  return *this;
+DiskThread::~DiskThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
 }
 
-GrowingFile::~GrowingFile() {
-  if (file_ >= 0) {
-    close(file_);
+void DiskThread::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
+    if (tasks_.empty()) {
+      return;
+    }
+    std::packaged_task<Status()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    began_ = std::chrono::steady_clock::now();
+    lock.unlock();
+    task();
+    task = {};  // Releases what the task holds before the lock is taken.
+    lock.lock();
+    began_.reset();
   }
+}
+
+std::shared_future<Status> DiskThread::post(Task task) {
+  std::packaged_task<Status()> packaged(std::move(task));
+  std::shared_future<Status> result = packaged.get_future().share();
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(packaged));
+  }
+  changed_.notify_all();
+  return result;
+}
+
+bool DiskThread::is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience) {
+  constexpr std::chrono::seconds kNow{0};
+  const bool is_late = awaited_.valid() && awaited_.wait_for(kNow) == std::future_status::timeout;
+  if (task.wait_for(is_late ? std::chrono::milliseconds(0) : patience) == std::future_status::timeout) {
+    if (patience.count() > 0) {
+      POPRUN_RARE("disk.late");
+      awaited_ = task;
+    }
+    return false;
+  }
+  return true;
+}
+
+double DiskThread::busy_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return began_ ? std::chrono::duration<double>(std::chrono::steady_clock::now() - *began_).count() : 0;
 }
 
 void GrowingFile::append(std::string_view lines) {
-  if (waiting_.size() + lines.size() > waiting_bytes_max_ && !waiting_.empty()) {
+  if (waiting() + lines.size() > waiting_bytes_max_ && waiting() > 0) {
     left_out_ += static_cast<std::uint64_t>(std::ranges::count(lines, '\n'));
     return;
   }
-  waiting_ += lines;
+  fresh_ += lines;
 }
 
-Status GrowingFile::flush() {
-  if (file_ < 0) {
+Status GrowingFile::flush(std::chrono::milliseconds patience) {
+  if (running_.valid() && !disk_->is_done(running_, patience)) {
+    return {};
+  }
+  hand_over();
+  if (!disk_->is_done(running_, patience)) {
+    return {};
+  }
+  waiting_bytes_ = lines_->waiting.size();
+  return std::exchange(running_, {}).get();
+}
+
+void GrowingFile::hand_over() {
+  waiting_bytes_ += fresh_.size();
+  running_ = disk_->post(
+      [lines = lines_, fresh = std::exchange(fresh_, {}), left_out = std::exchange(left_out_, 0)]() -> Status {
+        lines->waiting += fresh;
+        lines->left_out += left_out;
+        return lines->write();
+      });
+}
+
+GrowingFile::Lines::~Lines() {
+  if (file >= 0) {
+    close(file);
+  }
+}
+
+Status GrowingFile::Lines::write() {
+  if (file < 0) {
     POPRUN_TRY(open());
   }
   POPRUN_TRY(write_waiting());
-  if (left_out_ > 0) {
-    waiting_ = fmt::format("# {} lines are missing here: the disk was full\n", left_out_);
-    left_out_ = 0;
+  if (left_out > 0) {
+    waiting = fmt::format("# {} lines are missing here: the disk was full\n", left_out);
+    left_out = 0;
   }
   return write_waiting();
 }
 
-Status GrowingFile::open() {
-  const int fresh = goes_on_ ? 0 : O_TRUNC;
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666);
-  if (file_ < 0) {
-    return cannot_write(path_, errno);
+Status GrowingFile::Lines::open() {
+  const int fresh = goes_on ? 0 : O_TRUNC;
+  file = ::open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666);
+  if (file < 0) {
+    return cannot_write(path, errno);
   }
-  size_ = lseek(file_, 0, SEEK_END);
+  size = lseek(file, 0, SEEK_END);
   return {};
 }
 
-Status GrowingFile::write_waiting() {
+Status GrowingFile::Lines::write_waiting() {
   std::size_t written = 0;
   int reason = 0;
-  while (written < waiting_.size() && reason == 0) {
+  while (written < waiting.size() && reason == 0) {
     const ssize_t bytes =
-        pwrite(file_, waiting_.data() + written, waiting_.size() - written, size_ + static_cast<off_t>(written));
+        pwrite(file, waiting.data() + written, waiting.size() - written, size + static_cast<off_t>(written));
     if (bytes < 0 && errno != EINTR) {
       reason = errno;
     }
     written += bytes < 0 ? 0 : static_cast<std::size_t>(bytes);
   }
-  const std::size_t whole = waiting_.rfind('\n', written == 0 ? 0 : written - 1);
+  const std::size_t whole = waiting.rfind('\n', written == 0 ? 0 : written - 1);
   const std::size_t kept = written == 0 || whole == std::string::npos ? 0 : whole + 1;
-  size_ += static_cast<off_t>(kept);
-  waiting_.erase(0, kept);
+  size += static_cast<off_t>(kept);
+  waiting.erase(0, kept);
   if (reason != 0) {
-    static_cast<void>(ftruncate(file_, size_) == 0);  // Shrinking a file does not fail.
-    return cannot_write(path_, reason);
+    POPRUN_RARE("disk.full");
+    static_cast<void>(ftruncate(file, size) == 0);  // Shrinking a file does not fail.
+    return cannot_write(path, reason);
   }
   return {};
 }
 
-Saving::Saving(Write write) : write_(std::move(write)) {
+Saving::Saving(DiskThread& disk, Write write) : disk_(disk), write_(std::move(write)) {
   begin();
 }
 
 Saving::~Saving() {
   given_up_ = true;
+  if (running_.valid()) {
+    running_.wait();
+  }
 }
 
 void Saving::begin() {
-  const auto task = [this] { return write_(given_up_); };
-  try {
-    running_ = std::async(std::launch::async, task);
-  } catch (const std::system_error&) {  // No thread can be started here.
-    running_ = std::async(std::launch::deferred, task);
-  }
+  running_ = disk_.post([this] { return write_(given_up_); });
 }
 
 void Saving::refresh(double now) {
@@ -158,8 +219,11 @@ void Saving::refresh(double now) {
   if (running_.wait_for(std::chrono::seconds(0)) == std::future_status::timeout) {
     return;
   }
-  const Status written = running_.get();
+  const Status written = std::exchange(running_, {}).get();
   done_ = written.has_value();
+  if (!done_) {
+    POPRUN_RARE("results.not-saved");
+  }
   failure_ = done_ ? std::nullopt : std::optional(written.error());
   failed_at_ = now;
 }

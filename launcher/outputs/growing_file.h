@@ -1,13 +1,19 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <future>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "replica/base/error.h"
 
@@ -23,47 +29,110 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
 /// Ensures that the creation and renaming of files in a folder survive a crash. Errors: kInfrastructure.
 Status sync_folder(const std::string& folder);
 
-/// A file of lines, the last of which is always complete. While the disk is full, new lines wait in memory.
+/// A thread that uses a disk for a thread that must not wait for one: a disk can hang for minutes (a frozen file
+/// system, a network file system without its server), and no write can be cancelled. Tasks run one after the other. The
+/// object itself belongs to one thread.
+class DiskThread {
+ public:
+  using Task = std::function<Status()>;
+
+  DiskThread();
+  DiskThread(const DiskThread&) = delete;
+  DiskThread& operator=(const DiskThread&) = delete;
+  /// Waits for all tasks.
+  ~DiskThread();
+
+  std::shared_future<Status> post(Task task);
+
+  /// Waits until the task is done, for at most `patience`, or not at all while an earlier wait's task is not done yet.
+  /// Returns whether it is done. So the owner's thread seldom waits, and never for long.
+  bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
+
+  /// Returns the seconds for which the present task has been running, or 0 if there is none.
+  [[nodiscard]] double busy_seconds() const;
+
+  static constexpr std::chrono::milliseconds kMoment{100};
+
+ private:
+  void run();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::packaged_task<Status()>> tasks_;
+  std::optional<std::chrono::steady_clock::time_point> began_;  ///< Start of the present task.
+  bool ending_ = false;
+  std::shared_future<Status> awaited_;  ///< The last task for which a wait was in vain.
+  std::thread thread_;                  ///< Must be the last member: it uses those above.
+};
+
+/// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory.
 class GrowingFile {
  public:
-  /// Lines that would exceed `waiting_bytes_max` while waiting are left out. A later line says how many were.
-  explicit GrowingFile(std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
-      : path_(std::move(path)), waiting_bytes_max_(waiting_bytes_max) {}
-  GrowingFile(GrowingFile&& other) noexcept;
-  GrowingFile& operator=(GrowingFile&& other) noexcept;
-  ~GrowingFile();
+  /// Lines that would exceed `waiting_bytes_max` while waiting are left out. A later line says how many were. `disk`
+  /// must outlive this.
+  GrowingFile(DiskThread& disk, std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
+      : disk_(&disk), waiting_bytes_max_(waiting_bytes_max), lines_(std::make_shared<Lines>(std::move(path))) {}
 
   /// Appends complete lines. They reach the file when `flush` succeeds.
   void append(std::string_view lines);
 
   /// Keeps the present contents of the file. Call before the first `flush`.
-  void go_on() { goes_on_ = true; }
+  void go_on() { lines_->goes_on = true; }
 
   /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier contents unless `go_on`
-  /// was called. Errors: kInfrastructure if the file accepts no more data; the message says why. Can be called again.
-  Status flush();
+  /// was called. Returns before the lines are written if that takes longer than `patience`. Errors: kInfrastructure if
+  /// the file accepts no more data; the message says why. Can be called again.
+  Status flush(std::chrono::milliseconds patience = DiskThread::kMoment);
+
+  /// Begins to write all lines. Waits for nothing, not even for an earlier flush.
+  void hand_over();
+
+  /// Returns an upper bound on the bytes that have not reached the file.
+  [[nodiscard]] std::size_t waiting() const { return waiting_bytes_ + fresh_.size(); }
+
+  /// Returns whether every line has reached the file.
+  [[nodiscard]] bool flushed() const { return fresh_.empty() && !running_.valid() && waiting_bytes_ == 0; }
+
+  /// Writes the lines that have been handed over. Call this only on the disk's thread.
+  Status finish() { return lines_->write(); }
 
  private:
-  Status open();
-  Status write_waiting();
+  /// The disk's thread owns the lines while a task is running.
+  struct Lines {
+    explicit Lines(std::string name) : path(std::move(name)) {}
+    Lines(const Lines&) = delete;
+    Lines& operator=(const Lines&) = delete;
+    ~Lines();
 
-  std::string path_;
+    Status write();
+    Status open();
+    Status write_waiting();
+
+    const std::string path;
+    bool goes_on = false;
+    int file = -1;
+    std::int64_t size = 0;  ///< Size of the complete lines in the file.
+    std::string waiting;
+    std::uint64_t left_out = 0;  ///< Number of lines left out.
+  };
+
+  DiskThread* disk_;
   std::size_t waiting_bytes_max_;
-  bool goes_on_ = false;
-  int file_ = -1;
-  std::int64_t size_ = 0;  ///< Size of the complete lines in the file.
-  std::string waiting_;
-  std::uint64_t left_out_ = 0;  ///< Number of lines left out.
+  std::string fresh_;  ///< Lines since the last flush began.
+  std::uint64_t left_out_ = 0;
+  std::size_t waiting_bytes_ = 0;  ///< Size of Lines::waiting when it was last known.
+  std::shared_ptr<Lines> lines_;
+  std::shared_future<Status> running_;
 };
 
-/// Writes files in another thread, since large ones take minutes on a slow disk, and retries after failures. The object
-/// itself belongs to one thread.
+/// Writes files in the disk's thread, since large ones take minutes on a slow disk, and retries after failures. The
+/// object itself belongs to one thread.
 class Saving {
  public:
-  /// Runs in the other thread, and again after each failure. Should return soon after `given_up` becomes true.
+  /// Runs in the disk's thread, and again after each failure. Should return soon after `given_up` becomes true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
-  explicit Saving(Write write);
+  Saving(DiskThread& disk, Write write);
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
   /// Cancels the write in progress and waits for its end.
@@ -79,9 +148,10 @@ class Saving {
  private:
   void begin();
 
+  DiskThread& disk_;
   Write write_;
   std::atomic<bool> given_up_ = false;
-  std::future<Status> running_;
+  std::shared_future<Status> running_;
   std::optional<Error> failure_;
   double failed_at_ = 0;
   bool done_ = false;

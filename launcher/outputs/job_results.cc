@@ -1,6 +1,7 @@
 #include "launcher/outputs/job_results.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/outputs/profile_file.h"
+#include "replica/base/text.h"
 #include "replica/choices/choices.h"
 
 namespace poprun::launcher {
@@ -21,13 +23,53 @@ constexpr std::uint64_t kBytesOfAParameterMax = 8;
 constexpr std::uint64_t kOtherWeightBytesMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kBytesOfATensor = 256;  // Per tensor, besides its data and name.
 constexpr std::uint32_t kCheckedRunsMax = 65'536;
+constexpr std::uint64_t kWaitingOutputBytesMax = std::uint64_t{256} << 20;
+
+/// Copies a checkpoint's metrics.
+Status take_metrics(const std::string& checkpoint, const std::string& folder) {
+  const std::string from = fmt::format("{}/metrics.csv", checkpoint);
+  const std::string to = fmt::format("{}/metrics.csv", folder);
+  std::error_code error;
+  std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing, error);
+  if (!error) {  // The copy has the mode of the checkpoint's file, which may be read-only.
+    std::filesystem::permissions(to, std::filesystem::perms::owner_write, std::filesystem::perm_options::add, error);
+  }
+  if (error) {
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("{} cannot be copied from {}: {}", to, checkpoint, error.message()));
+  }
+  return {};
+}
 
 }  // namespace
 
-JobResults::JobResults(std::string folder, const proto::RunConfig& config)
-    : folder_(std::move(folder)), config_(config) {
+JobResults::JobResults(DiskThread& disk, std::string folder, const proto::RunConfig& config)
+    : disk_(disk), folder_(std::move(folder)), config_(config) {
   for (const proto::DumpRequest& request : config.report().dump_tensors()) {
     dumps_due_.insert(request.step());
+  }
+}
+
+Status JobResults::on_disk(DiskThread::Task task) {
+  look_at_disk();
+  if (broken_) {
+    return tl::unexpected<Error>{*broken_};
+  }
+  const std::shared_future<Status> done = disk_.post(std::move(task));
+  if (late_.empty() && disk_.is_done(done)) {
+    return done.get();
+  }
+  late_.push_back(done);
+  return {};
+}
+
+/// Takes the results of tasks that were late.
+void JobResults::look_at_disk() {
+  constexpr std::chrono::seconds kNow{0};
+  for (; !late_.empty() && late_.front().wait_for(kNow) == std::future_status::ready; late_.pop_front()) {
+    if (const Status done = late_.front().get(); !done && !broken_) {
+      broken_ = done.error();
+    }
   }
 }
 
@@ -41,27 +83,24 @@ void JobResults::go_on_from(const std::string& checkpoint, std::uint64_t step) {
 }
 
 Status JobResults::begin() {
-  POPRUN_TRY(clear_results(folder_, config_.model().initial_weights(), /*dumps=*/resumed_.empty()));
-  if (resumed_.empty()) {
-    return {};
+  const Status begun =
+      on_disk([folder = folder_, kept = config_.model().initial_weights(), resumed = resumed_]() -> Status {
+        POPRUN_TRY(clear_results(folder, kept, /*dumps=*/resumed.empty()));
+        return resumed.empty() ? Status{} : take_metrics(resumed, folder);
+      });
+  POPRUN_TRY(begun);
+  if (!resumed_.empty()) {
+    metrics_.emplace(disk_, path("metrics.csv"));
+    metrics_->go_on();
   }
-  std::error_code error;
-  std::filesystem::copy_file(fmt::format("{}/metrics.csv", resumed_), path("metrics.csv"),
-                             std::filesystem::copy_options::overwrite_existing, error);
-  if (!error) {  // The copy has the mode of the checkpoint's file, which may be read-only.
-    std::filesystem::permissions(path("metrics.csv"), std::filesystem::perms::owner_write,
-                                 std::filesystem::perm_options::add, error);
-  }
-  if (error) {
-    return fail(ErrorCode::kInfrastructure,
-                fmt::format("{} cannot be copied from {}: {}", path("metrics.csv"), resumed_, error.message()));
-  }
-  metrics_.emplace(path("metrics.csv"));
-  metrics_->go_on();
   return {};
 }
 
 Status JobResults::take(const proto::ReportItem& item) {
+  look_at_disk();
+  if (broken_) {
+    return tl::unexpected<Error>{*broken_};
+  }
   if (saving_) {
     return fail(ErrorCode::kBug, "an item arrived after the profile, which must be the last item of the report");
   }
@@ -117,7 +156,7 @@ Status JobResults::take_dump(const proto::DumpedChunk& dumped) {
     return fail(ErrorCode::kBug,
                 fmt::format("a dump of step {} arrived, which report.dump-tensors did not request", dumped.step()));
   }
-  return dumps_[dumped.step()].take(dumped.chunk());
+  return dumps_[dumped.step()].tensors->take(dumped.chunk());
 }
 
 Status JobResults::take_run(const proto::CheckedRun& run) {
@@ -137,9 +176,11 @@ Status JobResults::begin_check(const proto::CheckPlan& plan) {
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;
   *check_.mutable_plan() = plan;
-  std::error_code unused;
-  std::filesystem::remove(path(traces_of(config_).failure), unused);
-  return {};
+  return on_disk([failure = path(traces_of(config_).failure)]() -> Status {
+    std::error_code unused;
+    std::filesystem::remove(failure, unused);
+    return {};
+  });
 }
 
 /// Writes check.json. If runs are missing, leaves the check.json of an earlier check in place.
@@ -147,21 +188,24 @@ void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
   }
-  saving_.emplace([this](const std::atomic<bool>& given_up) -> Status {
+  saving_.emplace(disk_, [this](const std::atomic<bool>& given_up) -> Status {
     POPRUN_ASSIGN(const std::string json, message_json(check_));
     return write_whole_file(path("check.json"), {json}, &given_up);
   });
 }
 
 /// Checks that the disk has space for the weights, now rather than after the last step.
-Status JobResults::check_room_for_weights() const {
+Status JobResults::check_room_for_weights() {
+  if (config_.inference() || config_.has_profile()) {
+    return {};
+  }
   const std::uint64_t bytes = choice_of<Precision>(config_.model().precision()) == Precision::kHalf ? 2 : 4;
-  return config_.inference() || config_.has_profile() ? Status{} : check_room(folder_, parameters_ * bytes);
+  return on_disk([folder = folder_, needed = parameters_ * bytes] { return check_room(folder, needed); });
 }
 
 void JobResults::append_metrics(const std::string& row) {
   if (!metrics_) {
-    metrics_.emplace(path("metrics.csv"));
+    metrics_.emplace(disk_, path("metrics.csv"));
     metrics_->append(metrics_header());
   }
   metrics_wait_ = true;
@@ -170,18 +214,51 @@ void JobResults::append_metrics(const std::string& row) {
 
 Status JobResults::take_output(const proto::OutputPiece& piece) {
   if (!outputs_) {
-    POPRUN_ASSIGN(outputs_, NpyFile::create(path("outputs.npy"), piece.type(),
-                                            std::vector<std::int64_t>{piece.shape().begin(), piece.shape().end()}));
+    outputs_ = std::make_shared<Outputs>();
+    const std::vector<std::int64_t> shape{piece.shape().begin(), piece.shape().end()};
+    const Status created =
+        on_disk([outputs = outputs_, to = path("outputs.npy"), type = piece.type(), shape]() -> Status {
+          POPRUN_ASSIGN(outputs->file, NpyFile::create(to, type, shape));
+          return {};
+        });
+    POPRUN_TRY(created);
   }
-  return outputs_->write(piece.offset(), piece.data());
+  if (outputs_->waiting_bytes > kWaitingOutputBytesMax) {
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("{}: the disk has not responded for {:.0f} s, and more than {} of outputs wait for it",
+                            path("outputs.npy"), disk_.busy_seconds(), mebibytes_text(kWaitingOutputBytesMax)));
+  }
+  outputs_->waiting_bytes += piece.data().size();
+  return on_disk([outputs = outputs_, offset = piece.offset(), data = piece.data()]() -> Status {
+    outputs->waiting_bytes -= data.size();
+    if (!outputs->file) {
+      return {};  // It could not be created, and that is the first error.
+    }
+    POPRUN_TRY(outputs->file->write(offset, data));
+    outputs->rows = outputs->file->rows_written();
+    return {};
+  });
+}
+
+/// Begins to write a dump, or looks for the end of the write.
+Status JobResults::write_dump(std::uint64_t step, Dump& dump) {
+  if (!dump.writing.valid()) {
+    dump.tensors->sort_by_name();
+    dump.writing = disk_.post([tensors = dump.tensors, to = path(fmt::format("dump-step-{}.safetensors", step))] {
+      return tensors->write(to);
+    });
+  }
+  return disk_.is_done(dump.writing) ? std::exchange(dump.writing, {}).get() : Status{};
 }
 
 /// Writes the dumps of steps up to `up_to_step`. These steps have ended, so their dumps are complete.
 Status JobResults::write_dumps(std::uint64_t up_to_step) {
   while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
     auto& [step, dump] = *dumps_.begin();
-    dump.sort_by_name();
-    POPRUN_TRY(dump.write(path(fmt::format("dump-step-{}.safetensors", step))));
+    POPRUN_TRY(write_dump(step, dump));
+    if (dump.writing.valid()) {
+      return {};  // The disk is slow.
+    }
     dumps_due_.erase(step);
     dumps_.erase(dumps_.begin());
   }
@@ -194,8 +271,10 @@ Status JobResults::refresh(double now) {
     return {};
   }
   if (metrics_wait_) {
-    POPRUN_TRY(metrics_->flush());
-    metrics_wait_ = false;
+    const Status flushed = metrics_->flush();
+    metrics_refused_ = !flushed;
+    metrics_wait_ = !metrics_->flushed();
+    POPRUN_TRY(flushed);
   }
   if (now - dumps_failed_at_ < kBetweenSavesSeconds) {
     return {};
@@ -217,31 +296,32 @@ Status JobResults::finish() {
   if (config_.inference() ? !outputs_ && !config_.has_profile() : !weights_.complete()) {
     return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived" : "weights: the last tensor is incomplete");
   }
-  saving_.emplace([this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
+  if (metrics_) {
+    metrics_->hand_over();  // write_complete_files reports the error.
+  }
+  saving_.emplace(disk_, [this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
   return {};
 }
 
-/// Runs in the thread of `saving_`. First writes the results that cannot be reproduced.
+/// Runs in the disk's thread. First writes the results that cannot be reproduced.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
   // The folder is recreated if the user has since removed it, so that the results are not lost, too.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
+  POPRUN_TRY(fence_());
   if (!main_file_written_ && !config_.has_profile()) {
-    POPRUN_TRY(config_.inference() ? outputs_->finish() : weights_.write(path("weights.safetensors"), &given_up));
+    POPRUN_TRY(config_.inference() ? outputs_->file.value().finish()
+                                   : weights_.write(path("weights.safetensors"), &given_up));
     main_file_written_ = true;
   }
   if (metrics_) {
-    POPRUN_TRY(metrics_->flush());
+    POPRUN_TRY(metrics_->finish());
   }
   if (config_.has_profile()) {
     return {};  // `poprun-emu profile` writes the profile itself, with more figures.
   }
   POPRUN_ASSIGN(const std::string json, message_json(*profile_));
   return write_whole_file(path("profile.json"), {json}, &given_up);
-}
-
-std::uint64_t JobResults::items_written() const {
-  return outputs_ ? outputs_->rows_written() : 0;
 }
 
 std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> ended_after) {
@@ -251,13 +331,15 @@ std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> e
   }
   for (; !dumps_.empty(); dumps_.erase(dumps_.begin())) {
     auto& [step, dump] = *dumps_.begin();
-    const std::size_t tensors = dump.keep_complete();
-    dump.sort_by_name();
-    const Status written = dump.write(path(fmt::format("dump-step-{}.safetensors", step)));
+    const bool is_complete = dump.writing.valid();
+    const std::size_t tensors = is_complete ? 0 : dump.tensors->keep_complete();
+    const Status written = write_dump(step, dump);
     dumps_due_.erase(step);
     lines.push_back(
-        !written
-            ? written.error().message
+        !written               ? written.error().message
+        : dump.writing.valid() ? fmt::format("dump-step-{}.safetensors is still being written", step)
+        : is_complete
+            ? fmt::format("dump-step-{}.safetensors is complete", step)
             : fmt::format("dump-step-{}.safetensors contains the {} tensors that step {} computed before the job ended",
                           step, tensors, step));
   }

@@ -2,7 +2,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -19,22 +23,26 @@
 
 namespace poprun::launcher {
 
-/// Writes the reports of one job's instances to the files of result_files.h. A disk that accepts no data does not stop
-/// the job: pending data waits in memory, and the write is retried. The memory is bounded. Weights may take 8 B for
-/// each parameter in the job's announced shape, plus 64 MiB for everything else. The requested steps limit the dumps,
-/// and the plan of a check limits its runs. A sender that exceeds these bounds has a bug.
+/// Writes the reports of one job's instances to the files of result_files.h. A disk that accepts no data, or hangs,
+/// does not stop the job: pending data waits in memory, and the write is retried. The memory is bounded. Weights may
+/// take 8 B for each parameter in the job's announced shape, plus 64 MiB for everything else. The requested steps limit
+/// the dumps, and the plan of a check limits its runs. A sender that exceeds these bounds has a bug.
 ///
 /// Errors of all functions: kBug if the report contradicts itself; kInfrastructure if inference cannot write outputs.
 class JobResults {
  public:
-  /// `config` must outlive this. `folder` must exist when the first item arrives.
-  JobResults(std::string folder, const proto::RunConfig& config);
+  /// `disk` and `config` must outlive this. `folder` must exist when the first item arrives.
+  JobResults(DiskThread& disk, std::string folder, const proto::RunConfig& config);
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
   /// Resumes from a checkpoint. When the first result arrives, the folder receives the checkpoint's metrics and keeps
   /// the dumps of steps up to `step`. Call this before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
+
+  /// Sets a check that must hold before weights or outputs get their final names (FolderLock::check). Threads: the
+  /// disk's.
+  void fence(std::function<Status()> check) { fence_ = std::move(check); }
 
   /// Takes an item. The first item removes the results of an earlier run, so a job that fails sooner destroys nothing.
   /// Errors: also kInfrastructure, if the disk has no room for the weights, or an earlier result cannot be removed.
@@ -45,7 +53,7 @@ class JobResults {
   Status refresh(double now);
 
   /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
-  [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
+  [[nodiscard]] bool metrics_wait() const { return metrics_refused_ && !saving_; }
 
   /// Ends the report, and begins to write weights or outputs, then pending metrics, then the profile. Writes nothing if
   /// no profile has arrived, because the report came from a different instance or was cut off.
@@ -60,7 +68,7 @@ class JobResults {
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
   [[nodiscard]] const proto::CheckReport& check() const { return check_; }
   /// In inference, returns the number of items whose outputs have been written.
-  [[nodiscard]] std::uint64_t items_written() const;
+  [[nodiscard]] std::uint64_t items_written() const { return outputs_ ? outputs_->rows.load() : 0; }
 
   /// Returns whether any dump of a step up to `step` has yet to arrive or to be completed.
   [[nodiscard]] bool awaits_dumps(std::uint64_t step) const {
@@ -72,7 +80,21 @@ class JobResults {
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
-  [[nodiscard]] Status check_room_for_weights() const;
+  /// Outputs of inference, which the disk's thread writes.
+  struct Outputs {
+    std::optional<NpyFile> file;
+    std::atomic<std::uint64_t> rows = 0;
+    std::atomic<std::uint64_t> waiting_bytes = 0;
+  };
+  struct Dump {
+    std::shared_ptr<WeightsCollector> tensors = std::make_shared<WeightsCollector>();
+    std::shared_future<Status> writing = {};
+  };
+
+  /// Runs a task on the disk. If the disk is slow, returns before the task is done; `broken_` then gets its error.
+  Status on_disk(DiskThread::Task task);
+  void look_at_disk();
+  Status check_room_for_weights();
   Status begin();
   void append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
@@ -81,23 +103,29 @@ class JobResults {
   Status take_run(const proto::CheckedRun& run);
   Status begin_check(const proto::CheckPlan& plan);
   void finish_check();
+  Status write_dump(std::uint64_t step, Dump& dump);
   Status write_dumps(std::uint64_t up_to_step);
   Status write_complete_files(const std::atomic<bool>& given_up);
 
+  DiskThread& disk_;
   std::string folder_;
   const proto::RunConfig& config_;
-  std::string resumed_;                 ///< Folder of the checkpoint that the job resumes from, or empty.
+  std::deque<std::shared_future<Status>> late_;  ///< Tasks that were not done in time.
+  std::optional<Error> broken_;                  ///< The first error of such a task.
+  std::string resumed_;                          ///< Folder of the checkpoint that the job resumes from, or empty.
+  std::function<Status()> fence_ = [] { return Status{}; };
   bool begun_ = false;                  ///< The first result has arrived.
   std::optional<GrowingFile> metrics_;  ///< Set when the first row arrives.
-  bool metrics_wait_ = false;
+  bool metrics_wait_ = false;           ///< Rows may wait in memory,
+  bool metrics_refused_ = false;        ///< because the disk does not accept them.
   WeightsCollector weights_;
-  std::uint64_t parameters_ = 0;                     ///< Parameters in the announced shape; 0 before it arrives.
-  std::uint64_t weight_bytes_ = 0;                   ///< Bytes of weights received.
-  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< Keyed by step, until written to the disk.
-  std::uint64_t last_step_ = 0;                      ///< The last completed step.
+  std::uint64_t parameters_ = 0;         ///< Parameters in the announced shape; 0 before it arrives.
+  std::uint64_t weight_bytes_ = 0;       ///< Bytes of weights received.
+  std::map<std::uint64_t, Dump> dumps_;  ///< Keyed by step, until written to the disk.
+  std::uint64_t last_step_ = 0;          ///< The last completed step.
   double dumps_failed_at_ = 0;
   std::set<std::uint64_t> dumps_due_;  ///< Steps whose dumps are not written yet.
-  std::optional<NpyFile> outputs_;     ///< Set when the first piece arrives.
+  std::shared_ptr<Outputs> outputs_;   ///< Set when the first piece arrives.
   std::optional<proto::Profile> profile_;
   proto::CheckReport check_;
   bool report_over_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -299,15 +300,23 @@ std::string ReplicaLogs::path(std::uint32_t replica) const {
 }
 
 void ReplicaLogs::write(std::uint32_t replica, std::string_view line) {
+  constexpr std::chrono::milliseconds kNoWait{0};
   if (files_.empty()) {
-    remove_files(folder_, "replica-", ".log");
+    disk_.post([folder = folder_]() -> Status {
+      remove_files(folder, "replica-", ".log");
+      return {};
+    });
   }
   auto file = files_.find(replica);
   if (file == files_.end()) {
-    file = files_.emplace(replica, GrowingFile(path(replica), kLogWaitingBytesMax)).first;
+    file = files_.emplace(replica, GrowingFile(disk_, path(replica), kLogWaitingBytesMax)).first;
+  }
+  if (file->second.waiting() > kLogWaitingBytesMax / 2) {
+    static_cast<void>(file->second.flush());  // Waits for the disk unless it hangs, so that no line is left out.
   }
   file->second.append(fmt::format("{}\n", line));
-  waiting_ = !file->second.flush() || waiting_;
+  waiting_ = true;
+  static_cast<void>(file->second.flush(kNoWait));  // `flush` reports the error.
 }
 
 Status ReplicaLogs::flush() {
@@ -315,11 +324,12 @@ Status ReplicaLogs::flush() {
     return {};
   }
   Status first;
+  waiting_ = false;
   for (auto& [replica, file] : files_) {
-    const Status flushed = file.flush();
+    const Status flushed = file.flushed() ? Status{} : file.flush();
     first = first ? flushed : first;
+    waiting_ = waiting_ || !file.flushed();
   }
-  waiting_ = !first;
   return first;
 }
 

@@ -100,17 +100,21 @@ class WeightsCollector {
 /// earlier run. While the disk is full, a few lines of each log wait in memory, and further lines are only counted.
 class ReplicaLogs {
  public:
-  ReplicaLogs(std::string folder, std::uint32_t replicas) : folder_(std::move(folder)), replicas_(replicas) {}
+  /// `disk` must outlive this.
+  ReplicaLogs(DiskThread& disk, std::string folder, std::uint32_t replicas)
+      : disk_(disk), folder_(std::move(folder)), replicas_(replicas) {}
 
   /// Returns a path such as `FOLDER/replica-05.log`, with enough digits for the names to sort by number.
   [[nodiscard]] std::string path(std::uint32_t replica) const;
 
+  /// Adds a line, which the disk's thread writes soon.
   void write(std::uint32_t replica, std::string_view line);
 
-  /// Tries again to write the waiting lines. Errors: kInfrastructure, for the first log that cannot be written.
+  /// Writes the waiting lines; call this often. Errors: kInfrastructure, for the first log that cannot be written.
   Status flush();
 
  private:
+  DiskThread& disk_;
   std::string folder_;
   std::uint32_t replicas_;
   std::map<std::uint32_t, GrowingFile> files_;  ///< Keyed by replica.

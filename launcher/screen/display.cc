@@ -95,7 +95,7 @@ std::string Progress::text_of_steps(std::size_t width) const {
   }
   if (speed > 0 && total >= last_.step()) {
     const auto steps = static_cast<double>(total - last_.step());
-    left = fmt::format("  ETA {}", clock_text(steps * shape_.samples_per_step() / speed));
+    left = fmt::format("  ETA {}", clock_text(steps * static_cast<double>(shape_.samples_per_step()) / speed));
   }
   const auto line = [&] { return step + epoch + loss + accuracy + samples + left; };
   for (std::string* least : {&accuracy, &samples, &loss, &epoch}) {

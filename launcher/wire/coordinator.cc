@@ -16,6 +16,8 @@
 #include "launcher/wire/transfers.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
+#include "replica/base/grpc/listener.h"
+#include "replica/base/rare.h"
 
 namespace poprun::launcher {
 namespace {
@@ -39,8 +41,9 @@ class Service final : public Coordinator, public ServiceBase {
       : loop_(loop), events_(events), setup_(std::move(setup)), admission_(setup_.token, setup_.job) {}
 
   Status listen() {
+    POPRUN_ASSIGN(listener_, Listener::open(setup_.bind_host, 0));
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host), server_credentials(setup_.identity), &port_);
+    listener_->feed(builder, setup_.identity);
     // The calls that send the parts of a checkpoint all stay open until the last part has arrived.
     bound_clients(builder, static_cast<int>(setup_.job.replicas_per_instance) + kOtherCallsMax);
     builder.SetMaxReceiveMessageSize(kReceivedBytesMax);
@@ -48,14 +51,11 @@ class Service final : public Coordinator, public ServiceBase {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return fail(ErrorCode::kHostResources,
-                  fmt::format("cannot open a port on {} for the replicas", setup_.bind_host));
-    }
+    listener_->start();
     return {};
   }
 
-  [[nodiscard]] int port() const override { return port_; }
+  [[nodiscard]] int port() const override { return listener_->port(); }
 
   void open(const proto::JoinReply& reply) override {
     reply_ = reply;
@@ -102,6 +102,7 @@ class Service final : public Coordinator, public ServiceBase {
     try {
       stopper_ = std::thread([this, stopped] {
         server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+        listener_->stop();
         asio::post(loop_, stopped);
       });
     } catch (const std::system_error&) {  // No thread is available, so the calls end with the process.
@@ -124,6 +125,7 @@ class Service final : public Coordinator, public ServiceBase {
     }
     asio::post(loop_, [this, reactor, request = *std::move(asked), reply] {
       if (closed_) {
+        POPRUN_RARE("coordinator.join-too-late");
         reactor->Finish(job_is_over());
       } else if (const Status taken = events_.on_join(request); !taken) {
         reactor->Finish(refused(taken));
@@ -265,6 +267,7 @@ class Service final : public Coordinator, public ServiceBase {
 
     /// Reports a bug, because our own instances never send such a heartbeat.
     void refuse(const Error& error) {
+      POPRUN_RARE("coordinator.refused-heartbeat");
       ended_ = true;
       if (known_) {
         proto::Failure failure;
@@ -340,7 +343,7 @@ class Service final : public Coordinator, public ServiceBase {
   CoordinatorEvents& events_;
   Setup setup_;
   Admission admission_;
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
 
   // Numbers of open calls. An instance may have two, because one may be left over from a link that was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;

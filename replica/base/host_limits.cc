@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace poprun {
@@ -155,6 +156,12 @@ void add_groups(const std::string& root, const Files& files, std::string group, 
 }
 
 }  // namespace
+
+void leave_no_core_dumps() {
+  const rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  std::ofstream("/proc/self/coredump_filter") << "0";
+}
 
 void end_in_a_line_at_limits(std::string_view program) {
   program_name() = program;

@@ -15,6 +15,10 @@ namespace poprun {
 /// line that starts with `program` and names the limit, and exits. Other exceptions still abort. Call first in main.
 void end_in_a_line_at_limits(std::string_view program);
 
+/// Turns core dumps off for this process and its children, because its memory contains the job's token. Programs that
+/// receive core dumps through a pipe (core(5)) get no memory either.
+void leave_no_core_dumps();
+
 /// Checks whether this process and its children can start `threads` more threads or processes, by starting that many
 /// threads for a moment. This takes every limit (ulimit -u, a control group's pids.max) at every level into account.
 /// Without this check, libraries that cannot start a thread would hang, abort or report a different problem. Cost:

@@ -1,8 +1,11 @@
 #include "replica/compilation/job_length.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "hostio/sampling/sampling.h"
 #include "replica/choices/choices.h"
@@ -66,7 +69,18 @@ Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::
   if (items == 0) {
     return 0;
   }
-  return hostio::evaluation_batches(items, selection_of(config, dataset, JobStream::kTest, 0));
+  const proto::Selection selection = selection_of(config, dataset, JobStream::kTest, 0);
+  POPRUN_ASSIGN(const std::uint64_t batches, hostio::evaluation_batches(items, selection));
+  constexpr std::uint64_t kRoundsMax = std::numeric_limits<std::uint32_t>::max();
+  if (const std::uint64_t parts = config.data().micro_batch_size() / compute_batch_size(config);
+      batches > kRoundsMax / parts) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("data.source {}: its {} items are {} batches of each replica, but a Program repeats at most "
+                    "{}; use fewer items, more replicas or a larger data.micro-batch-size",
+                    config.data().source(), items, batches, kRoundsMax / parts));
+  }
+  return batches;
 }
 
 Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset) {

@@ -220,7 +220,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
   proto::JobShape shape;
   shape.set_total_steps(config.inference() ? length.test_batches : length.steps);
   shape.set_steps_per_epoch(length.steps_per_epoch);
-  shape.set_samples_per_step(static_cast<std::uint32_t>(batch_sizes(config).global_batch_size()));
+  shape.set_samples_per_step(batch_sizes(config).global_batch_size());
   shape.set_parameter_count(program.parameter_count());
   shape.set_operator_count(program.operator_count());
   *shape.mutable_notes() = program.notes();

@@ -18,6 +18,7 @@
 #include "replica/compiler/lives/liveness.h"
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/passes.h"
+#include "replica/compiler/proofs/lowering.h"
 #include "replica/compiler/proofs/occupancy.h"
 #include "replica/compiler/tiles/layout.h"
 
@@ -53,6 +54,7 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts, const Co
   if (options.tile_layout || (options.layout_if_too_large && !std::ranges::all_of(program.memory(), fits))) {
     add_layouts(plans, program);
   }
+  POPRUN_TRY(verify_lowering(graph, program));
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
   program.set_compute_batches(options.compute_batches);

@@ -3,8 +3,11 @@
 import os
 import pathlib
 import random
+import re
+import resource
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -12,7 +15,7 @@ import unittest
 import zipfile
 
 import npy_file
-from emulated_job import BIN, ROOT, JobTest
+from emulated_job import BIN, QUICK, ROOT, JobTest
 
 CONFIG = """
 [model]
@@ -62,7 +65,7 @@ class ServerTest(JobTest):
 class Server(ServerTest):
     def test_beyond_this_host_it_needs_a_token(self):
         self.assert_refused(64, "--bind", "0.0.0.0", parts=["--bind 0.0.0.0", "POPRUN_EMU_TOKEN"])
-        self.address(self.server("--bind", "0.0.0.0", token="0123456789abcdef"))
+        self.address(self.server("--bind", "0.0.0.0", token="c41f6e0b9d7a258390e2b4fd61a7c835"))
         process = self.server("--bind", "0.0.0.0", token="secret")
         _, errors = process.communicate(timeout=20)
         self.assertEqual(process.returncode, 64, errors)
@@ -321,7 +324,7 @@ class Certificates(ServerTest):
         self.assert_first_line(self.run_job("-n", 1, *self.files()), "job.key can be read by users other", "chmod 600")
 
     def test_guard_a_server_of_the_users_own(self):
-        token = "0123456789abcdef"
+        token = "c41f6e0b9d7a258390e2b4fd61a7c835"
         address = self.address(self.server(*self.files(), "--source", "fashion-mnist", token=token))
         given = {"environment": {"POPRUN_EMU_TOKEN": token}}
         self.run_job("-n", 2, *self.files(), "--hostio-address", address, **given)
@@ -344,6 +347,78 @@ class Certificates(ServerTest):
                 _, errors = process.communicate(timeout=20)
                 self.assertEqual(process.returncode, code, errors)
                 self.assertIn(part, errors)
+
+
+class Attacked(ServerTest):
+    """Attacks on a server by a client without a token."""
+
+    def connect(self, address):
+        host, port = address.rsplit(":", 1)
+        client = socket.create_connection((host, int(port)), timeout=20)
+        self.addCleanup(client.close)
+        return client
+
+    def describe(self, address):
+        config = CONFIG.format(source="synthetic:images=1x4x4,classes=2,items=16")
+        job = self.start("--dry-run", "--hostio-address", address, config=config, environment={"POPRUN_EMU_TOKEN": ""})
+        self.assertEqual(job.wait(60), 0, job.stderr)
+
+    def test_by_a_flood_of_connections_it_serves_on(self):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < 1500:
+            self.skipTest(f"needs 1,500 files, but only {hard} are allowed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+        process = self.server()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1500), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        address = self.address(process)
+        flood = [self.connect(address) for _ in range(1100)]
+        self.describe(address)
+        for client in flood:
+            client.close()
+        self.describe(address)
+        probe = subprocess.run([BIN / "poprun-emu-hostio", "--probe", "--port", address.rsplit(":", 1)[1]], timeout=20,
+                               check=False)
+        self.assertEqual(probe.returncode, 0)
+
+    def test_by_a_header_of_any_size_it_closes_the_connection(self):
+        address = self.address(self.server())
+        for _ in range(4):
+            client = self.connect(address)
+            def frame(kind, size):
+                return struct.pack(">I", size)[1:] + bytes([kind, 0]) + struct.pack(">I", kind and 1) + bytes(size)
+            sent = 0
+            with self.assertRaises(OSError):
+                client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0)[:5] + bytes(4) + frame(1, 4096))
+                while sent < 15 << 20:
+                    client.sendall(frame(9, 16384))
+                    sent += 16384
+            self.assertLess(sent, 4 << 20)
+        self.describe(address)
+
+    def test_a_probe_says_that_nobody_serves(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        probe = subprocess.run([BIN / "poprun-emu-hostio", "--probe", "--port", str(port)], timeout=20, check=False,
+                               capture_output=True, text=True)
+        self.assertEqual(probe.returncode, 69)
+        self.assertIn(f"the data server at 127.0.0.1:{port} does not serve", probe.stderr)
+
+
+class Listening(JobTest):
+    def test_a_job_on_one_host_listens_on_loopback_alone(self):
+        for arguments in ((), ("--mpi-global-args=--mca btl self,tcp",)):
+            with self.subTest(arguments):
+                job = self.start("-n", 2, *arguments, config=QUICK.replace("steps = 5", "steps = 100000"))
+                job.wait_for_step(2)
+                pids = set(job.pids())
+                listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
+                ours = [line for line in listening if pids & {int(pid) for pid in re.findall(r"pid=(\d+)", line)}]
+                self.assertTrue(any("mpirun" in line for line in ours), listening)
+                for line in ours:
+                    self.assertRegex(line.split()[3], r"^(127\.\d+\.\d+\.\d+|\[::1\]):", "\n".join(ours))
+                job.end()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""A full disk does not cost the training: results wait, and are written when there is space."""
+"""A disk that is full or hangs does not cost the training: results wait, and are written when the disk accepts them."""
 import os
 import signal
+import socket
 import subprocess
+import time
 import unittest
+import urllib.request
 
 from emulated_job import JobTest, QUICK
 
@@ -108,6 +111,62 @@ class FullDisk(JobTest):
         self.assertIn("the weights need 1.6 MiB, but its disk has", job.stderr)
         self.assertNotIn("restart 1 of", job.stderr)
         self.assert_gone(job)
+
+
+class HungDisk(JobTest):
+    """The outputs are on their own file system, which is frozen for a while."""
+
+    def start_on_disk(self, *arguments):
+        image, self.disk = self.folder / "image", self.folder / "disk"
+        self.disk.mkdir()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        image.write_bytes(b"")
+        os.truncate(image, 64 << 20)
+        for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, self.disk]):
+            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+                self.skipTest(f"cannot run {command[0]} here")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.disk], check=True)
+        job = self.start("-n", 2, "--output-dir", self.disk / "out", "--metrics-port", self.port, *arguments, config=LONG)
+        self.addCleanup(self.freeze, "--unfreeze")
+        job.output_dir = self.disk / "out"
+        job.wait_for_step(3)
+        return job
+
+    def freeze(self, way="--freeze"):
+        return subprocess.run(["fsfreeze", way, self.disk], capture_output=True, check=False).returncode == 0
+
+    def is_healthy(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=5) as answer:
+            return answer.status == 200
+
+    def test_keeps_nobody_waiting_and_loses_nothing(self):
+        job = self.start_on_disk()
+        self.assertTrue(self.freeze())
+        job.wait_until(lambda: "has not responded for" in job.stderr, "note", 60)
+        self.assertTrue(self.is_healthy())
+        job.process.send_signal(signal.SIGTERM)
+        job.wait_until(lambda: "SIGTERM: stopping at the next micro-batch" in job.stderr, "drain", 10)
+        self.assertTrue(self.is_healthy())
+        time.sleep(1)
+        self.assertTrue(self.freeze("--unfreeze"))
+        self.assertEqual(job.wait(60), 143, job.stderr)
+        steps = job.profile()["outcome"]["steps"]
+        self.assertEqual(len(job.metrics()), steps)
+        self.assertTrue((job.output_dir / "weights.safetensors").exists())
+
+    def test_for_good_is_given_up_at_the_drain_timeout(self):
+        job = self.start_on_disk("--drain-timeout", 3)
+        self.assertTrue(self.freeze())
+        time.sleep(1)
+        job.process.send_signal(signal.SIGTERM)
+        job.wait_until(lambda: "has not stopped within 3 s" in job.stderr, "drain timeout", 30)
+        job.wait_until(lambda: "the disk has not accepted the files in" in job.stderr, "wait for the disk", 30)
+        job.process.send_signal(signal.SIGTERM)
+        job.wait_until(lambda: "ending without the files in" in job.stderr, "end", 10)
+        self.freeze("--unfreeze")  # Until then, the kernel keeps the thread that writes, and with it the process.
+        self.assertEqual(job.wait(10), 143, job.stderr)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ namespace proto = poprun::proto;
 namespace hostio = poprun::hostio;
 namespace launcher = poprun::launcher;
 
-constexpr const char* kToken = "0123456789abcdef";
+constexpr const char* kToken = "c41f6e0b9d7a258390e2b4fd61a7c835";
 constexpr std::uint32_t kInstances = 4;
 constexpr std::uint32_t kUnderWayMax = 64;
 constexpr std::uint64_t kBetweenLooks = 20'000;                      // Requests.
@@ -67,7 +67,7 @@ class Listener final : public launcher::CoordinatorEvents {
   explicit Listener(std::string folder)
       : folder_(std::move(folder)), state_(placement(), 0, ""), drain_(kInstances), stragglers_(kInstances) {
     config_.mutable_report()->add_dump_tensors()->set_step(1);
-    results_.emplace(folder_, config_);
+    results_.emplace(disk_, folder_, config_);
   }
 
   Status on_join(const proto::JoinRequest& request) override { return state_.join(request, now()); }
@@ -86,7 +86,7 @@ class Listener final : public launcher::CoordinatorEvents {
     (void)results_->refresh(now());
     const Status finished = results_->finish();
     if (results_->reported()) {
-      results_.emplace(folder_, config_);
+      results_.emplace(disk_, folder_, config_);
     }
     return finished;
   }
@@ -108,6 +108,7 @@ class Listener final : public launcher::CoordinatorEvents {
 
   std::string folder_;
   proto::RunConfig config_;
+  launcher::DiskThread disk_;
   std::optional<launcher::JobResults> results_;
   launcher::JobState state_;
   launcher::DrainPoint drain_;
@@ -192,7 +193,7 @@ class Services {
         : services_(services), left_(times) {
       const grpc::Slice slice(message);
       message_ = grpc::ByteBuffer(&slice, 1);
-      context_.AddMetadata("poprun-token", known ? kToken : "0123456789abcdee");
+      context_.AddMetadata("poprun-token", known ? kToken : "c41f6e0b9d7a258390e2b4fd61a7c836");
       context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
       services.stubs_[method < kMethodsOfDataServer ? 0 : 1]->PrepareBidiStreamingCall(&context_, kMethods[method], {},
                                                                                        this);

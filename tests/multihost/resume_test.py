@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """A job that loses a host resumes from its last checkpoint on the remaining hosts, with bit-identical results."""
+import os
+import signal
 import unittest
 
 import cluster
@@ -33,6 +35,21 @@ class LostHost(ClusterTest):
                 failure = (job.output_dir / "attempts/1/failure.txt").read_text()
                 self.assertIn(name, failure)
                 hosts.boot_again(name)
+
+    def test_takes_part_again_when_it_is_back(self):
+        hosts = self.cluster(3)
+        reference = self.run_job("-n", 6, config=MOMENTUM)
+        job = self.start_on(hosts, "-n", 6, "-H", "node[0-2]", "--checkpoint-every", 10, "--restarts", 2, "--hosts-min", 2,
+                            "--heartbeat-timeout", 5, config=MOMENTUM)
+        job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
+        hosts.kill_host("node2")
+        job.wait_until(lambda: "resuming from" in job.stderr, "second attempt", 90)
+        hosts.boot_again("node2")
+        job.wait_until(lambda: job.stderr.count("step ") > 0 and job.pids("poprun-emu-replica"), "replicas", 60)
+        os.kill(job.replica_pid(1), signal.SIGKILL)
+        job.wait_until(lambda: "note: node2 answers again and takes part" in job.stderr, "return", 60)
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.assert_same_end(job, reference)
 
     def test_is_done_without_where_it_is_lost_before_or_while_a_restart_begins(self):
         hosts = self.cluster(4)

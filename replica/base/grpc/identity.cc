@@ -20,11 +20,13 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
+#include <zxcvbn.h>
 
 namespace poprun {
 namespace {
 
-constexpr std::size_t kTokenCharactersMin = 16;
+constexpr double kTokenBitsMin = 96;
+constexpr std::size_t kRatedCharacters = 100;  // The estimate takes quadratic time.
 constexpr int kRounds = 10'000;
 // The certificates and a key together fit in the 128 KiB that Linux allows an environment variable (execve(2)).
 constexpr std::size_t kAuthorityBytesMax = 100 * 1024;
@@ -254,12 +256,15 @@ TlsIdentity identity_of_token(std::string_view token) {
 }
 
 Status check_hard_to_guess(std::string_view token, std::string_view origin) {
-  if (token.size() >= kTokenCharactersMin) {
+  const std::string rated(token.substr(0, kRatedCharacters));
+  const double bits = ZxcvbnMatch(rated.c_str(), nullptr, nullptr);
+  if (bits >= kTokenBitsMin) {
     return {};
   }
-  return fail(ErrorCode::kUsage, fmt::format("{}: a token that protects services for other hosts needs at least {} "
-                                             "characters, but this token has {}; make one with `openssl rand -hex 16`",
-                                             origin, kTokenCharactersMin, token.size()));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}: a token that protects services for other hosts needs at least {} bits of entropy, but "
+                          "this token has about {:.0f}; make one with `openssl rand -hex 16`",
+                          origin, kTokenBitsMin, bits));
 }
 
 Result<TlsIdentity> read_identity(const TlsFiles& files) {

@@ -40,11 +40,12 @@ Status check_token(std::string_view token, std::string_view origin);
 
 /// Returns the identity that every process with the same token derives: the key is derived from the token (PBKDF2,
 /// 10,000 rounds of SHA-256), and it signs the certificate. The token is thus the job's only secret. Anyone who sees a
-/// certificate can guess tokens offline, hence `check_hard_to_guess`. Cost: 5 ms.
+/// certificate can guess tokens offline, hence `check_hard_to_guess`. Requires: that check. Cost: 5 ms.
 TlsIdentity identity_of_token(std::string_view token);
 
 /// Checks that a token can protect services that other hosts reach. `origin` is as in check_token. Errors: kUsage if
-/// the token is shorter than 16 characters; the message says how to make a better one.
+/// the token has less than 96 bits of entropy, as zxcvbn estimates it (words, names, sequences, keyboard rows, dates,
+/// repetitions; Wheeler, USENIX Security 2016); the message says how to make a better one. Cost: 1 ms.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
 /// Reads the identity from these files. All servers must present this certificate, or one with the same name.

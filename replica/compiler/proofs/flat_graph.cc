@@ -97,7 +97,10 @@ Number what_is(const Graph& graph, const Operation& operation, Effect effect, co
 }
 
 Effect effect_of(const Operation& operation) {
-  if (Copy::is(operation) || AwaitAllReduces::is(operation)) {
+  if (AwaitAllReduces::is(operation)) {
+    return Effect::kAwaits;
+  }
+  if (Copy::is(operation)) {
     return Effect::kMoves;
   }
   if (Stash::is(operation)) {
@@ -193,6 +196,8 @@ class Flattening {
       add_stash(operation.inputs[0]);
     } else if (flat.effect == Effect::kMoves) {
       add_entries(operation, flat);
+    } else if (flat.effect == Effect::kReduces) {
+      flat.in_background = AllReduce::from(operation)->in_background;
     }
     flat_.operations.push_back(flat);
     return {};

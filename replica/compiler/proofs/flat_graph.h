@@ -16,6 +16,7 @@ enum class Effect : std::uint8_t {
   kReduces,     ///< Each output is a new value, computed from the input at the same position.
   kStreamsIn,   ///< Its outputs come from the host.
   kStreamsOut,  ///< The host reads its inputs.
+  kAwaits,      ///< Each output is the input at the same position, whose reduction in the background ends here.
   kMoves,       ///< Each output is the input at the same position.
   kStashes,
   kScatters,  ///< Its outputs are shards of the outputs that kReduces would make.
@@ -27,8 +28,9 @@ enum class Effect : std::uint8_t {
 
 struct FlatOperation {
   Effect effect = Effect::kComputes;
-  bool reads_moment = false;  ///< Identical inputs give different values in different micro-batches.
-  bool in_place = false;      ///< At least one output is also an input.
+  bool reads_moment = false;   ///< Identical inputs give different values in different micro-batches.
+  bool in_place = false;       ///< At least one output is also an input.
+  bool in_background = false;  ///< In reductions: the outputs may be used only after an await.
   /// Numbers of leading inputs and outputs that are sharded if the operation works on shards (Operator::on_shards).
   std::uint32_t cut_inputs = 0;
   std::uint32_t cut_outputs = 0;

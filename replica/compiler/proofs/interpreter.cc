@@ -44,6 +44,13 @@ Status Interpreter::run(std::uint32_t function, bool counts) {
       return fail(ErrorCode::kBug, "equivalence: " + fault_);
     }
   }
+  for (std::uint32_t s = 0; s < graph_.stash_of.size(); ++s) {
+    if (slots_[s].form == Form::kTravelling) {
+      return fail(ErrorCode::kBug, fmt::format("equivalence: the reduction of '{}' in the background, which {} begins, "
+                                               "is never awaited",
+                                               graph_.name(s), graph_.functions[function].name));
+    }
+  }
   settle();
   ++runs_;
   return {};
@@ -85,7 +92,12 @@ bool Interpreter::run_round(const FlatRegion& region, const Instant& now) {
 }
 
 bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
+  if (operation.effect != Effect::kAwaits && !leaves_travelling_alone(operation, now)) {
+    return false;
+  }
   switch (operation.effect) {
+    case Effect::kAwaits:
+      return await(operation, now);
     case Effect::kComputes:
       return compute(operation, now);
     case Effect::kReduces:
@@ -119,6 +131,38 @@ bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
         return false;
       }
     }
+  }
+  return true;
+}
+
+/// Checks that the operation neither reads nor overwrites a tensor that is being reduced in the background.
+bool Interpreter::leaves_travelling_alone(const FlatOperation& operation, const Instant& now) {
+  for (const auto& ids : {graph_.inputs(operation), graph_.outputs(operation)}) {
+    for (const std::uint32_t id : ids) {
+      if (slots_[id].form == Form::kTravelling) {
+        fault_ = fmt::format("{} uses '{}', whose reduction in the background has not been awaited",
+                             describe(graph_, operation, now), graph_.name(id));
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool Interpreter::await(const FlatOperation& operation, const Instant& now) {
+  if (!readable(operation, now)) {
+    return false;
+  }
+  for (std::size_t k = 0; k < operation.input_count; ++k) {
+    const std::uint32_t input = graph_.inputs(operation)[k];
+    if (slots_[input].form != Form::kTravelling) {
+      fault_ = fmt::format("{} awaits '{}', which is not being reduced", describe(graph_, operation, now),
+                           graph_.name(input));
+      return false;
+    }
+    Value arrived = slots_[input];
+    arrived.form = Form::kWhole;
+    put(graph_.outputs(operation)[k], arrived, now);
   }
   return true;
 }
@@ -331,7 +375,7 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
     if (input.form == Form::kPart && operation.effect == Effect::kReduces &&
         operation.source->attributes.text("reduction") == "sum" && input.group == operation.group) {
       Value whole = input;  // Sums are exact, so their order does not matter.
-      whole.form = Form::kWhole;
+      whole.form = operation.in_background ? Form::kTravelling : Form::kWhole;
       whole.group = 0;
       put(graph_.outputs(operation)[k], whole, now);
       continue;
@@ -342,7 +386,9 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
       return false;
     }
     Value value;
-    value.form = operation.effect == Effect::kScatters ? Form::kShard : Form::kWhole;
+    value.form = operation.effect == Effect::kScatters ? Form::kShard
+                 : operation.in_background             ? Form::kTravelling
+                                                       : Form::kWhole;
     value.group = operation.effect == Effect::kScatters ? operation.group : 0;
     value.number = NumberBuilder(operation.what).add(input.number).number();
     value.shift = input.shift;

@@ -89,6 +89,8 @@ class Interpreter {
     return graph_.graph->tensors()[tensor].shard_of ? Form::kShard : part;
   }
   bool reduce(const FlatOperation& operation, const Instant& now);
+  bool await(const FlatOperation& operation, const Instant& now);
+  bool leaves_travelling_alone(const FlatOperation& operation, const Instant& now);
   bool move(const FlatOperation& operation, const Instant& now);
   bool move_entries(const FlatOperation& operation, const Instant& now);
   bool move_entry(const FlatOperation& operation, const Instant& now);

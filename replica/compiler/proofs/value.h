@@ -76,8 +76,9 @@ inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
 /// The part of a value that a replica holds. In every form, the number is that of the full value.
 enum class Form : std::uint8_t {
   kWhole,
-  kShard,  ///< The replica's own elements.
-  kPart,   ///< The replica's summand, if the value is a sum over shards.
+  kShard,       ///< The replica's own elements.
+  kPart,        ///< The replica's summand, if the value is a sum over shards.
+  kTravelling,  ///< Being reduced in the background: the full value after the await, and until then nothing to rely on.
 };
 
 /// The content of a tensor. Two values are equal if they have the same number, shift, form and group.

@@ -18,6 +18,7 @@ import pathlib
 import re
 import secrets
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
@@ -235,6 +236,12 @@ def check_ports(objects):
     listens = value_of(hostio["args"], "--port")
     if listens != str(served["grpc"]):
         found.append(f"hostio: --port is {listens}, the container's port is {served['grpc']}")
+    # An open port does not show that the server still accepts connections.
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        command = hostio.get(kind, {}).get("exec", {}).get("command", [])
+        if ("--probe" not in command or
+                any(value_of(command, option) != value_of(hostio["args"], option) for option in ("--bind", "--port"))):
+            found.append(f"hostio: {kind} does not ask the server itself")
     service = objects.by_kind["Service"]["poprun-emu-hostio"]
     port = service["spec"]["ports"][0]
     # A headless Service does not translate ports.
@@ -520,6 +527,8 @@ def check_ssh(objects):
     worker = objects.worker["template"]["spec"]["containers"][0]
     ports = {server["Port"], client["Port"], str(worker["ports"][0]["containerPort"])}
     found = [] if len(ports) == 1 else [f"ssh: ports {sorted(ports)} of sshd, ssh and the worker differ"]
+    if client["StrictHostKeyChecking"] != "yes":
+        found.append("ssh: any host key is accepted")
     keys = objects.job["spec"]["sshAuthMountPath"]
     for key, name in (("HostKey", "id_rsa"), ("AuthorizedKeysFile", "authorized_keys")):
         if server[key] != f"{keys}/{name}":
@@ -622,6 +631,8 @@ PLANTED = [
     ("reaper: lacks a service account token", lambda o: o.pods["reaper"]["spec"].update(automountServiceAccountToken=False)),
     ("worker: has a service account token", lambda o: o.pods["worker"]["spec"].update(automountServiceAccountToken=True)),
     ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
+    ("hostio: livenessProbe does not ask", lambda o: hostio_container(o).update(livenessProbe={"tcpSocket": {"port": 50051}})),
+    ("hostio: readinessProbe does not ask", lambda o: hostio_container(o)["readinessProbe"]["exec"]["command"].__setitem__(-1, "1")),
     ("speaks gRPC without TLS", lambda o: hostio_container(o).update(livenessProbe={"grpc": {"port": 50051}})),
     ("periodSeconds is 'often', not of type integer",
      lambda o: worker_container(o)["readinessProbe"].update(periodSeconds="often")),
@@ -811,7 +822,7 @@ class Manifests(unittest.TestCase):
                                                        for i in range(objects.worker["replicas"])))
                 done = subprocess.run([BIN / program, "--dry-run", "--print-topology", *args, "--hostfile", "hostfile",
                                        "--output-dir", "results", "train.cfg"], cwd=here, text=True, timeout=60,
-                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "0123456789abcdef0123456789abcdef"})
+                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "c41f6e0b9d7a258390e2b4fd61a7c835"})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for i in range(objects.worker["replicas"]):
                     self.assertIn(f"{job}-worker-{i}.{job}.train.svc", done.stdout)
@@ -822,13 +833,39 @@ class Manifests(unittest.TestCase):
         for option, value in (("--bind", "127.0.0.1"), ("--port", "0")):
             args[args.index(option) + 1] = value
         server = subprocess.Popen([BIN / program, *args], stdout=subprocess.PIPE, text=True,
-                                  env={**os.environ, "POPRUN_EMU_TOKEN": "0123456789abcdef0123456789abcdef"})
+                                  env={**os.environ, "POPRUN_EMU_TOKEN": "c41f6e0b9d7a258390e2b4fd61a7c835"})
         try:
             self.assertIn("listening", server.stdout.readline())
         finally:
             server.kill()
             server.wait()
             server.stdout.close()
+
+    def test_ssh_sends_nothing_to_a_host_with_another_key(self):
+        sshd = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+        if sshd is None:
+            self.skipTest("sshd not installed (Debian package openssh-server)")
+        os.makedirs("/run/sshd", exist_ok=True)
+        with tempfile.TemporaryDirectory() as name, socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+            free.close()
+            folder = pathlib.Path(name)
+            for key in ("id_rsa", "other"):
+                subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", folder / key], check=True)
+            (folder / "authorized_keys").write_text((folder / "id_rsa.pub").read_text())
+            def ours(file):
+                return (IMAGE / file).read_text().replace("/home/mpiuser/.ssh", name).replace("2222", port)
+            (folder / "ssh_config").write_text(ours("ssh_config").replace("ConnectionAttempts 20", "ConnectionAttempts 5"))
+            for key, code in (("id_rsa", 0), ("other", 255)):
+                (folder / "sshd_config").write_text(ours("sshd_config").replace(f"{name}/id_rsa", f"{name}/{key}"))
+                server = subprocess.Popen([sshd, "-D", "-e", "-f", folder / "sshd_config"], stderr=subprocess.DEVNULL)
+                client = subprocess.run(["ssh", "-F", folder / "ssh_config", "-i", folder / "id_rsa", "127.0.0.1", "echo", "in"],
+                                        capture_output=True, text=True, timeout=60, check=False)
+                server.kill()
+                server.wait()
+                self.assertEqual(client.returncode, code, client.stderr)
+                self.assertEqual(client.stdout, "in\n" if code == 0 else "", client.stderr)
 
     def need_programs(self):
         if BIN is None:

@@ -61,7 +61,7 @@ class SilentPort {
   int port_ = 0;
 };
 
-constexpr const char* kLongToken = "0123456789abcdef0123456789abcdef";
+constexpr const char* kLongToken = "c41f6e0b9d7a258390e2b4fd61a7c835";
 constexpr const char* kOtherToken = "0123456789abcdef0123456789abcdee";
 
 std::uint64_t resident_bytes() {

@@ -17,7 +17,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr std::chrono::seconds kDeadline{20};
-constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
+constexpr const char* kToken = "c41f6e0b9d7a258390e2b4fd61a7c835";
 
 /// A data server in this process, and a stand-in for its program, which prints where the server listens.
 class DataServiceTest : public ::testing::Test {

@@ -291,7 +291,7 @@ TEST(Options, OfOneInstanceAreItsOwn) {
   EXPECT_EQ(error_of({"-n", "2", "--instance-mpi-local-args", "2:-x A=1"}),
             "--instance-mpi-local-args: there is no instance 2; instances are 0 to 1");
   EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
-            "--instance-mpi-local-args = -x A=1 is not allowed; allowed: INSTANCE:ARGS, as in "
+            "--instance-mpi-local-args = -x A=1 is not allowed; allowed: INSTANCE:ARGS, such as "
             "0:\"-x NAME=VALUE\"");
   EXPECT_THAT(error_of({"--instance-mpi-local-args", "0:'"}), HasSubstr("the quote ' is not closed"));
 }
@@ -455,7 +455,7 @@ TEST(Options, OfASubnetHaveItsMask) {
   for (const char* wrong : {"10.1.0.0", "10.1.0.0/", "10.1.0.0/33", "10.1/16", "eth0", "::1/64"}) {
     EXPECT_EQ(error_of({"--host-subnet", wrong}),
               std::string("--host-subnet = ") + wrong +
-                  " is not allowed; allowed: an IPv4 network with its prefix length, as in "
+                  " is not allowed; allowed: an IPv4 network with its prefix length, such as "
                   "10.1.0.0/16");
   }
 }

@@ -71,7 +71,7 @@ TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
   };
   const std::string allowed =
       " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one per IPU, separated by blanks; "
-      "also WHERE=X, where WHERE is convolutions, matmuls, ipuN or stageN, or a place and a kind, as in "
+      "also WHERE=X, where WHERE is convolutions, matmuls, ipuN or stageN, or a place and a kind, such as "
       "stage2.matmuls; ";
   EXPECT_EQ(refused("1.5"), "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is not valid");
   EXPECT_EQ(refused("0.6 tile3=0.2"),

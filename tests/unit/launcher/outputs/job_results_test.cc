@@ -68,7 +68,8 @@ class JobResultsTest : public ::testing::Test {
 
   testing::TemporaryFolder folder_;
   proto::RunConfig config_ = config_with_dumps();
-  JobResults results_{folder_.path(), config_};
+  DiskThread disk_;
+  JobResults results_{disk_, folder_.path(), config_};
 };
 
 TEST_F(JobResultsTest, AreThereOnceTheReportIsOver) {
@@ -82,6 +83,16 @@ TEST_F(JobResultsTest, AreThereOnceTheReportIsOver) {
   EXPECT_TRUE(has("weights.safetensors"));
   EXPECT_TRUE(has("profile.json"));
   EXPECT_TRUE(results_.complete());
+}
+
+TEST_F(JobResultsTest, OfAnAttemptThatWasReplacedAreNotWritten) {
+  results_.fence([]() -> Status { return fail(ErrorCode::kUsage, "a later job has taken over this folder"); });
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+
+  EXPECT_THAT(finish().error().message, HasSubstr("taken over"));
+
+  EXPECT_FALSE(has("weights.safetensors"));
 }
 
 TEST_F(JobResultsTest, OfAnEarlierRunStayUntilTheFirstNewOne) {
@@ -336,7 +347,8 @@ TEST(CheckResults, ReplaceThoseOfAnEarlierCheckOnlyWhenAllRunsAreIn) {
   }
   proto::RunConfig config;
   config.mutable_check()->set_steps(1);
-  JobResults results(folder.path(), config);
+  DiskThread disk;
+  JobResults results(disk, folder.path(), config);
   proto::ReportItem plan;
   plan.mutable_check_plan()->set_runs(2);
   proto::ReportItem run;

@@ -1,8 +1,10 @@
 #include "launcher/outputs/result_files.h"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <future>
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -23,6 +25,24 @@ class ResultFiles : public ::testing::Test {
   [[nodiscard]] std::string get(const std::string& name) const { return folder_.read(name); }
 
   testing::TemporaryFolder folder_;
+  DiskThread disk_;
+};
+
+/// Makes a disk hang until the object is destroyed.
+class HungDisk {
+ public:
+  explicit HungDisk(DiskThread& disk) {
+    disk.post([wait = thaw_.get_future().share()]() -> Status {
+      wait.wait();
+      return {};
+    });
+  }
+  HungDisk(const HungDisk&) = delete;
+  HungDisk& operator=(const HungDisk&) = delete;
+  ~HungDisk() { thaw_.set_value(); }
+
+ private:
+  std::promise<void> thaw_;
 };
 
 proto::TensorChunk chunk(const std::string& name, const std::string& data, bool last) {
@@ -92,11 +112,12 @@ TEST_F(ResultFiles, OfAnEarlierRunThatCannotBeRemovedAreNamed) {
 TEST_F(ResultFiles, LogsOfAnEarlierRunGoWithTheFirstNewLineAndNothingElseDoes) {
   put("logs/replica-07.log", "old");
   put("logs/mine.txt", "mine");
-  ReplicaLogs logs(path("logs"), /*replicas=*/4);
+  ReplicaLogs logs(disk_, path("logs"), /*replicas=*/4);
   EXPECT_EQ(get("logs/replica-07.log"), "old");
 
   logs.write(1, "new");
   logs.write(2, "new");
+  ASSERT_TRUE(logs.flush());
 
   EXPECT_FALSE(fs::exists(path("logs/replica-07.log")));
   EXPECT_EQ(get("logs/replica-01.log"), "new\n");
@@ -190,7 +211,7 @@ TEST_F(ResultFiles, AFullDiskIsAnErrorWithTheFilesName) {
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, ErrorCode::kInfrastructure);
 
-  GrowingFile file("/dev/full");
+  GrowingFile file(disk_, "/dev/full");
   file.append("a\n");
   const Status flushed = file.flush();
   ASSERT_FALSE(flushed);
@@ -199,7 +220,7 @@ TEST_F(ResultFiles, AFullDiskIsAnErrorWithTheFilesName) {
 }
 
 TEST_F(ResultFiles, SayWhetherRoomWouldHelp) {
-  GrowingFile full("/dev/full");
+  GrowingFile full(disk_, "/dev/full");
   full.append("a\n");
   EXPECT_TRUE(full.flush().error().facts.shortage);
   EXPECT_FALSE(write_whole_file("/nowhere/x", {"text"}).error().facts.shortage);
@@ -208,9 +229,10 @@ TEST_F(ResultFiles, SayWhetherRoomWouldHelp) {
 TEST_F(ResultFiles, LogsAreWrittenThoughOneOfThemCannotBe) {
   fs::create_directories(path("replica-00.log") + "/in the way");
   fs::create_directories(path("replica-01.log") + "/in the way");
-  ReplicaLogs logs(folder_.path(), 2);
+  ReplicaLogs logs(disk_, folder_.path(), 2);
   logs.write(0, "zero");
   logs.write(1, "one");
+  EXPECT_FALSE(logs.flush());
   fs::remove_all(path("replica-01.log"));
   EXPECT_THAT(logs.flush().error().message, HasSubstr("replica-00.log cannot be written"));
   EXPECT_EQ(get("replica-01.log"), "one\n");
@@ -256,7 +278,7 @@ class FileSizeLimit {
 };
 
 TEST_F(ResultFiles, ThatGrowEndWithAWholeLineAndLoseNoneWhereTheDiskIsFullForAWhile) {
-  GrowingFile file(path("metrics.csv"));
+  GrowingFile file(disk_, path("metrics.csv"));
   {
     const FileSizeLimit full(20);
     file.append("one,1\ntwo,2\n");
@@ -272,7 +294,7 @@ TEST_F(ResultFiles, ThatGrowEndWithAWholeLineAndLoseNoneWhereTheDiskIsFullForAWh
 }
 
 TEST_F(ResultFiles, ThatGrowCountTheLinesThatTheyLeaveOut) {
-  GrowingFile file(path("replica-00.log"), /*waiting_bytes_max=*/8);
+  GrowingFile file(disk_, path("replica-00.log"), /*waiting_bytes_max=*/8);
   {
     const FileSizeLimit full(0);
     for (const char* line : {"one\n", "two\n", "three\n", "four\n"}) {
@@ -282,6 +304,40 @@ TEST_F(ResultFiles, ThatGrowCountTheLinesThatTheyLeaveOut) {
   }
   ASSERT_TRUE(file.flush());
   EXPECT_EQ(get("replica-00.log"), "one\ntwo\n# 2 lines are missing here: the disk was full\n");
+}
+
+TEST_F(ResultFiles, ThatGrowMakeNobodyWaitForADiskThatHangs) {
+  GrowingFile file(disk_, path("metrics.csv"));
+  const auto began = std::chrono::steady_clock::now();
+  {
+    const HungDisk hung(disk_);
+    for (int i = 0; i < 1000; ++i) {
+      file.append("row\n");
+      ASSERT_TRUE(file.flush());
+      ASSERT_FALSE(file.flushed());
+    }
+    EXPECT_GT(disk_.busy_seconds(), 0);
+    EXPECT_FALSE(fs::exists(path("metrics.csv")));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5)) << "only the first flush waits";
+  while (!file.flushed()) {
+    ASSERT_TRUE(file.flush());
+  }
+  EXPECT_EQ(get("metrics.csv").size(), 4000U);
+}
+
+TEST_F(ResultFiles, LogsMakeNobodyWaitForADiskThatHangs) {
+  ReplicaLogs logs(disk_, folder_.path(), 1);
+  {
+    const HungDisk hung(disk_);
+    logs.write(0, "one");
+    logs.write(0, "two");
+    EXPECT_TRUE(logs.flush());
+  }
+  while (get("replica-00.log").size() < 8) {
+    ASSERT_TRUE(logs.flush());
+  }
+  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
 }
 
 TEST_F(ResultFiles, TensorsWithoutTheirLastChunkAreLeftOut) {
@@ -379,18 +435,18 @@ TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnesAndNumbersAsNumbers) {
 }
 
 TEST_F(ResultFiles, LogsHaveNamesThatSort) {
-  EXPECT_EQ(ReplicaLogs("logs", 16).path(5), "logs/replica-05.log");
-  EXPECT_EQ(ReplicaLogs("logs", 1).path(0), "logs/replica-00.log");
-  EXPECT_EQ(ReplicaLogs("logs", 4096).path(5), "logs/replica-0005.log");
+  EXPECT_EQ(ReplicaLogs(disk_, "logs", 16).path(5), "logs/replica-05.log");
+  EXPECT_EQ(ReplicaLogs(disk_, "logs", 1).path(0), "logs/replica-00.log");
+  EXPECT_EQ(ReplicaLogs(disk_, "logs", 4096).path(5), "logs/replica-0005.log");
 }
 
-TEST_F(ResultFiles, LogsTakeLinesAtOnce) {
-  ReplicaLogs logs(folder_.path(), 1);
+TEST_F(ResultFiles, LogsTakeLines) {
+  ReplicaLogs logs(disk_, folder_.path(), 1);
   logs.write(0, "one");
   logs.write(0, "two");
-  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
   EXPECT_TRUE(logs.flush());
-  ReplicaLogs nowhere("/nowhere", 1);
+  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
+  ReplicaLogs nowhere(disk_, "/nowhere", 1);
   EXPECT_TRUE(nowhere.flush());
   nowhere.write(0, "y");
   EXPECT_EQ(nowhere.flush().error().code, ErrorCode::kInfrastructure);

@@ -30,13 +30,22 @@ TEST(Identity, TravelsAsOnePrintableLine) {
 }
 
 TEST(Identity, NeedsATokenThatNobodyGuesses) {
-  EXPECT_TRUE(check_hard_to_guess("0123456789abcdef", "POPRUN_EMU_TOKEN"));
-  const Status refused = check_hard_to_guess("0123456789abcde", "POPRUN_EMU_TOKEN");
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message,
-            "POPRUN_EMU_TOKEN: a token that protects services for other hosts needs at least 16 "
-            "characters, but this token has 15; make one with `openssl rand -hex 16`");
+  for (const char* random :
+       {"415b431a297904d8e0d2454ec59e6cf7", "BLfBqUxMiA5rvs9RyzCxwg==", "lqvBw0J6o2tZ9cXe4DkYpA"}) {
+    EXPECT_TRUE(check_hard_to_guess(random, "POPRUN_EMU_TOKEN")) << random;
+  }
+  for (const char* weak : {"", "secret", "0123456789abcdef0123456789abcdef", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                           "passwordpasswordpassword", "correct-horse-battery-staple", "qwertyuiopasdfghjklzxcvbnm",
+                           "my-training-token-2026", "2aa214e15eed2560"}) {
+    const Status refused = check_hard_to_guess(weak, "POPRUN_EMU_TOKEN");
+    ASSERT_FALSE(refused) << weak;
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  }
+  EXPECT_EQ(check_hard_to_guess("passwordpassword", "POPRUN_EMU_TOKEN").error().message,
+            "POPRUN_EMU_TOKEN: a token that protects services for other hosts needs at least 96 bits of entropy, but "
+            "this token has about 1; make one with `openssl rand -hex 16`");
+  EXPECT_TRUE(check_hard_to_guess(std::string(1 << 20, 'x') + "415b431a297904d8e0d2454ec59e6cf7", "").error().code ==
+              ErrorCode::kUsage);
 }
 
 TEST(Identity, OfFilesWantsAllThree) {

@@ -184,6 +184,35 @@ TEST(Equivalence, ARandomOperationOutsideACallIsFound) {
               HasSubstr("train: dropout 'd' runs as micro-batch 0 instead of 2"));
 }
 
+constexpr const char* kReduce = "sum1, total = all_reduce(sum1, total) reduction=\"mean\"";
+constexpr const char* kBegin = "sum1, total = all_reduce(sum1, total) background=1 reduction=\"mean\"";
+constexpr const char* kAwait = "sum1, total = await_all_reduces(sum1, total)";
+
+/// Returns the verdict on the plain job whose all-reduce is replaced by `lines`.
+std::string verdict_on_reduction(const std::string& lines) {
+  const std::string verdicts[] = {verdict(plain(7), replaced(plain(7), "function train", kReduce, lines)),
+                                  verdict(plain(400), replaced(plain(400), "function train", kReduce, lines))};
+  EXPECT_EQ(verdicts[0].empty(), verdicts[1].empty());
+  return verdicts[0];
+}
+
+TEST(Equivalence, AReductionInTheBackgroundIsUsedOnlyWhenItHasBeenAwaited) {
+  EXPECT_EQ(verdict_on_reduction(fmt::format("{}\n{}", kBegin, kAwait)), "");
+  EXPECT_THAT(verdict_on_reduction(kBegin),
+              HasSubstr("train: momentum 'w' uses 'sum1', whose reduction in the background has not been awaited"));
+  EXPECT_THAT(verdict_on_reduction(fmt::format("{}\ntotal = await_all_reduces(total)", kBegin)),
+              HasSubstr("train: momentum 'w' uses 'sum1', whose reduction in the background has not been awaited"));
+  EXPECT_THAT(verdict_on_reduction(fmt::format("{}\nsum1 = fill() shape=[4] value=0.0\n{}", kBegin, kAwait)),
+              HasSubstr("train: fill 'sum1' uses 'sum1', whose reduction in the background has not been awaited"));
+  EXPECT_THAT(verdict_on_reduction(fmt::format("{}\n{}", kReduce, kAwait)),
+              HasSubstr("awaits 'sum1', which is not being reduced"));
+  EXPECT_THAT(
+      verdict(plain(7), replaced(replaced(plain(7), "function train", kReduce, fmt::format("{}\n{}", kBegin, kAwait)),
+                                 "stream=\"step\"", "function evaluate",
+                                 "gw1 = all_reduce(gw1) background=1 reduction=\"mean\"\nfunction evaluate")),
+      HasSubstr("the reduction of 'gw1' in the background, which train begins, is never awaited"));
+}
+
 TEST(Equivalence, AnotherStoredTypeIsFound) {
   EXPECT_THAT(verdict_on_damaged("tensor", "r : f32[4]", "r : f16[4]"),
               HasSubstr("micro-batch 0 of forward.0: relu 'r' makes f16[4], but in the plain job, it makes "
