@@ -60,8 +60,9 @@ po::options_description described_options() {
   po::options_description data("Data");
   data.add_options()  //
       ("root", po::value<std::string>()->value_name("DIR"),
-       "Serve the datasets in files below this folder. Without it, only built-in and synthetic datasets and those of "
-       "--source and --preload are served.")  //
+       "Serve the datasets in files below this folder. Without it, only built-in and synthetic datasets, and those "
+       "named "
+       "by --source or --preload, are served.")  //
       ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Serve this dataset (a source as in train.cfg), wherever its files are. Can be given several times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),

@@ -146,9 +146,9 @@ Rows training_schedule() {
       file_key("training.warmup-steps", "N", "0", "Steps over which the learning rate first rises to its full value",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-steps", "N", "0",
-               "With schedule step, number of steps between two drops of the learning rate", Integer{0, 1ULL << 48}),
+               "With the step schedule, number of steps between drops in the learning rate", Integer{0, 1ULL << 48}),
       file_key("training.schedule-decay", "X", "0.1",
-               "With schedule step, factor applied to the learning rate at each drop", Real{0, 1, false}),
+               "With the step schedule, factor applied to the learning rate at each drop", Real{0, 1, false}),
       file_key("training.scale-learning-rate", "BASE_BATCH", "",
                "Multiply the learning rate by the global batch size / BASE_BATCH", Integer{1, 1ULL << 32},
                into(&Options::learning_rate_base_batch))};

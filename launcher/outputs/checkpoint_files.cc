@@ -258,7 +258,10 @@ void remove_checkpoint(const std::string& checkpoint) {
   std::error_code unused;
   fs::remove_all(none, unused);
   fs::rename(checkpoint, none, unused);
-  fs::remove_all(none, unused);
+  // Otherwise, a crash might leave the old name with some of the files.
+  if (sync_folder(fs::absolute(checkpoint).parent_path())) {
+    fs::remove_all(none, unused);
+  }
 }
 
 void remove_parts(const std::string& folder) {

@@ -294,8 +294,7 @@ Status CheckpointWriter::complete() {
   const std::string folder = part_folder(open_->step);
   POPRUN_TRY(check_coverage());
   POPRUN_TRY(close_state_file());
-  POPRUN_TRY(write_manifest(folder));
-  POPRUN_TRY(sync_folder(folder));
+  POPRUN_TRY(write_manifest(folder));  // The last file of the folder, which is then synced (write_whole_file).
   POPRUN_TRY(lock_->check());
   POPRUN_TRY(take_name(folder));
   has_stored_ = true;  // Even if the name does not survive a crash of the machine, a restart must not reject it.
@@ -350,6 +349,7 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
     std::error_code unused;
     if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) {
       POPRUN_RARE("checkpoint.same-step");
+      POPRUN_TRY(sync_folder(setup_.folder));
       fs::remove_all(folder, unused);
     } else if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
       return cannot_write(name, errno);

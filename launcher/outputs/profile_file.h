@@ -13,8 +13,9 @@ namespace poprun::launcher {
 /// key. Protobuf itself would format 64-bit numbers as strings, and maps in any order. Errors: kBug if this fails.
 Result<std::string> message_json(const google::protobuf::Message& message);
 
-/// Reads a Profile from a file in JSON, like profile.json, or serialised, like profile.pb. If `path` is a folder, reads
-/// the profile.pb in it. Errors: kData, with `path`, if it is unreadable, is not a Profile, or contains no report.
+/// Reads a Profile from a file that is JSON (such as profile.json) or a serialised message (such as profile.pb). If
+/// `path` is a folder, reads the profile.pb in it. Errors: kData, with `path`, if it is unreadable, is not a Profile,
+/// or contains no report.
 Result<proto::Profile> read_profile(const std::string& path);
 
 /// Writes profile.pb and profile.json, each completely or not at all. Errors: those of write_whole_file.

@@ -78,7 +78,7 @@ class Verifier {
     const Function* callee = find_function(graph_, name);
     if (callee == nullptr || callee == &caller) {
       return fail(ErrorCode::kBug,
-                  fmt::format("function {} calls '{}', which is not another function", caller.name, name));
+                  fmt::format("function {} calls '{}', which is undefined or that function itself", caller.name, name));
     }
     return called_.insert(callee).second ? function(*callee) : Status{};
   }

@@ -90,8 +90,8 @@ class Walk {
     entry_ -= call.entry();
   }
 
-  /// Walks a repeat. A round depends only on the distances between the clocks. If one moves the clocks of all its IPUs
-  /// by the same time, all later ones do, too.
+  /// Walks a repeat. A round depends only on the distances between the clocks. If one round advances
+  /// the clocks of all its IPUs by the same amount, so does every later round.
   void repeat(const proto::Repeat& repeat) {
     const std::uint64_t first = micro_batch_;
     const Round one{repeat.steps(), call_parts_of_one_micro_batch(program_, repeat.steps())};

@@ -366,7 +366,8 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     }
     if (graph.tensor(gradient).type != graph.tensor(parameter).type || is_of_before(gradient) ||
         made.of(gradient).empty()) {
-      return pass_bug(kName, graph, gradient, "is not produced by the backward pass in its parameter's type");
+      return pass_bug(kName, graph, gradient,
+                      "is not produced by the backward pass, or does not have its parameter's type");
     }
   }
   return {};

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kAvailableMemoryKey = "memory.available-memory-proportion";
 constexpr std::string_view kPartialsKey = "model.partials";
 
-/// Formats a setting as the job writes it: "memory.available-memory-proportion-operators = conv1=0.2".
+/// Formats a setting as it is written in the configuration: "memory.available-memory-proportion-operators = conv1=0.2".
 template <typename T>
 std::string shown(std::string_view key, const ProductSetting<T>& setting) {
   return fmt::format("{}{} = {}", key, setting.operators.empty() ? "" : "-operators", setting.text);

@@ -128,7 +128,7 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
     return fail(
         ErrorCode::kUsage,
         fmt::format("model.loss = {} needs labels of type i32, but the dataset has {}; save classes as integers "
-                    "(one-hot labels: argmax(axis=-1)), or learn numbers with model.loss = {}",
+                    "(one-hot labels: argmax(axis=-1)), or, to predict numbers, set model.loss = {}",
                     word_of(Loss::kCrossEntropy), to_text(builder.type(labels)), word_of(Loss::kMeanSquaredError)));
   }
   Shape shape = builder.type(output).shape;

@@ -64,7 +64,7 @@ Work sum_work(const Signature& s) {
 
 Result<std::vector<TensorType>> fill_shape(const Signature& s) {
   if (!s.inputs.empty() || !s.attributes.has("shape") || !s.attributes.has("value")) {
-    return shape_error(kinds::kFill, s, "no input, shape=[..] and value");
+    return shape_error(kinds::kFill, s, "shape=[..] and value, and takes no input");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("shape"), {}}};
 }
@@ -81,7 +81,7 @@ Result<std::vector<TensorType>> constant_shape(const Signature& s) {
       return std::vector{type};
     }
   }
-  return shape_error("constant", s, "no input, shape=[..] and values=[..], one per element");
+  return shape_error("constant", s, "shape=[..] and values=[..], one per element, and takes no input");
 }
 
 std::unique_ptr<Kernel> constant_numerics(const Signature& s) {

@@ -142,7 +142,8 @@ struct Coordinates {
   }
 };
 
-/// Returns the type of the elements of x (input 0) that the indices (input 1) select, or nothing if they do not match.
+/// Returns the type of the elements of x (input 0) that the indices (input 1) select, or nothing if the inputs do not
+/// fit the operator.
 template <typename Way>
 std::optional<TensorType> gathered(const Signature& s) {
   const bool fits = s.inputs.size() >= 2 && s.inputs[0].data == DataType::kF32 &&

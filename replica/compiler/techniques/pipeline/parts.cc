@@ -242,7 +242,7 @@ Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
 }
 
-/// Returns the holder, on the IPU of part `reader`, of a tensor that part `maker` makes.
+/// Returns the tensor that holds, on the IPU of part `reader`, a tensor made by part `maker`.
 TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
   const auto on_own = std::pair{made.tensor, ipu_of(maker)};
   if (!held_.contains(on_own)) {

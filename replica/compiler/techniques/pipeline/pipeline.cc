@@ -384,7 +384,7 @@ Status make_pipeline(Job& job, Schedule schedule) {
       std::ranges::transform(function.regions, std::back_inserter(regions), [](Region& region) { return &region; });
     }
   }
-  // Regions are visited in reverse, so that state gets the IPU on which the update changes its parameter.
+  // Regions are visited in reverse, so that state is placed on the IPU on which the update changes its parameter.
   Rest rest(graph, homes, job.ipu_of_stage.front());
   std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
   for (Region* region : regions) {

@@ -340,7 +340,7 @@ TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
 TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
   const auto take_another = [](Job& job) { job.training->gradients[0].gradient = job.training->loss; };
   EXPECT_THAT(verdict_on("differentiation", kForward, options(), take_another),
-              HasSubstr("'loss' is not produced by the backward pass in its parameter's type"));
+              HasSubstr("'loss' is not produced by the backward pass, or does not have its parameter's type"));
 }
 
 TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {

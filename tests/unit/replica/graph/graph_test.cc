@@ -215,7 +215,8 @@ TEST(VerifyGraph, FollowsCalls) {
 
   Graph nobody = *parse_graph(text);
   nobody.functions[1].name = "other";
-  EXPECT_EQ(verify_graph(nobody).error().message, "function train calls 'read', which is not another function");
+  EXPECT_EQ(verify_graph(nobody).error().message,
+            "function train calls 'read', which is undefined or that function itself");
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST_F(Model, WithAConstantOfTooFewValuesIsTold) {
 
   ASSERT_FALSE(builder_.status());
   EXPECT_EQ(builder_.status().error().message,
-            "table: constant needs no input, shape=[..] and values=[..], one per element; "
+            "table: constant needs shape=[..] and values=[..], one per element, and takes no input; "
             "given: () shape=[2,2] values=[1.0,2.0,3.0]");
 }
 
