@@ -25,12 +25,13 @@ sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "multihost")]
 
 import cluster
 from emulated_job import BIN, Job, PROGRESS
-from faults import KINDS, NETWORK_KINDS, Violation
+from faults import KINDS, NETWORK_KINDS, Violation, replicas_of, send
 
 HEARTBEAT_TIMEOUT_SECONDS = 8  # Default: 30 s, but a silent replica must be noticed within 12 s.
 DETECTION_SECONDS_MAX = 12
 END_SECONDS_MAX = 90
-ATTEMPTS_MAX = 3
+ATTEMPTS_MAX = 4
+CASES_THAT_REACH_ALL = 400  # A campaign of so many cases must reach every rare branch that is not in unreached.txt.
 CHECKPOINT_EVERY = 25  # Steps.
 CHECKPOINTS_LATE = 4  # After this many intervals, one must be complete.
 
@@ -83,10 +84,26 @@ schedule = constant
 evaluate = false
 """
 
+SHARDED = ADAM.replace("evaluate = false", "evaluate-every-epochs = 1").replace(
+    "source = fashion-mnist", "source = synthetic:images=1x28x28,classes=10,items=9600") + """
+[memory]
+replicated-tensor-sharding = weights,optimizer-state
+optimizer-state = off-chip
+"""
+
+STAGED = MOMENTUM.replace("[training]", "[training]\ngradient-accumulation = 4") + """
+[pipeline]
+recomputation = standard
+"""
+
 # Steps by number of replicas: about as many as two processors run in 3 s.
 JOBS = {"momentum": (MOMENTUM, {2: 900, 3: 700, 4: 550, 6: 400, 8: 300}),
         "adam": (ADAM, {2: 1600, 3: 1300, 4: 1100, 6: 800, 8: 650}),
-        "half": (HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450})}
+        "half": (HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450}),
+        "sharded": (SHARDED, {2: 1200, 3: 1000, 4: 800, 6: 600, 8: 450}),
+        "staged": (STAGED, {2: 260, 3: 200, 4: 160, 6: 120, 8: 90})}
+ARGUMENTS = {"staged": ["--ipus-per-replica", 2]}
+RARE = re.compile(r'POPRUN_RARE\("([^"]+)"\)')
 
 
 @dataclasses.dataclass
@@ -98,12 +115,14 @@ class Case:
     hosts: int         # 1: this host, without a network.
     fraction: float    # Time of the fault, as a fraction of the undisturbed job's time.
     restarts: int      # Value of --restarts, if the command has that option.
+    again: bool        # Whether a replica is killed when the user has started the job again.
     details: dict
 
     def __str__(self):
         details = "".join(f", {name} {value}" for name, value in self.details.items())
         return (f"case {self.number}: {self.kind} at {self.fraction:.0%} of {self.job} on {self.replicas} replicas, "
-                f"{self.hosts} host{'s' if self.hosts > 1 else ''}, restarts {self.restarts}{details}")
+                f"{self.hosts} host{'s' if self.hosts > 1 else ''}, restarts {self.restarts}"
+                f"{', and a second fault' if self.again else ''}{details}")
 
 
 def choose(seed, number):
@@ -115,7 +134,7 @@ def choose(seed, number):
     replicas = rng.choice((2, 3, 4, 6, 8))
     hosts = rng.choice((2, 3)) if kind in NETWORK_KINDS else rng.choice((1, 1, 2)) if KINDS[kind].any_hosts else 1
     return Case(number, kind, rng.choice(list(JOBS)), replicas, min(hosts, replicas), rng.uniform(0.02, 0.85),
-                rng.choice((0, 0, 2)), KINDS[kind].details(rng))
+                rng.choice((0, 0, 2)), rng.random() < 0.3, KINDS[kind].details(rng))
 
 
 class Features:
@@ -139,7 +158,7 @@ class Attempt:
         self.case = run.case
         config, steps = JOBS[run.case.job]
         words = ["-n", run.case.replicas, "--training.steps", steps[run.case.replicas], "--output-dir", run.output,
-                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *run.arguments]
+                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *ARGUMENTS.get(run.case.job, ()), *run.arguments]
         if run.features.checkpoints:
             words += ["--checkpoint-every", CHECKPOINT_EVERY]
         if run.features.restarts and run.case.restarts:
@@ -147,6 +166,7 @@ class Attempt:
         if number > 0:
             words += ["--resume", "auto"] if run.features.resume else ["--overwrite"]
         self.started = time.monotonic()
+        self.words = [str(word) for word in (BIN / "poprun-emu", *words, folder / "job.cfg")]
         self.job = Job(folder, *words, config=config, environment=run.environment, wrapper=run.wrapper)
         self.job.output_dir = run.output
         self.known = set()
@@ -199,7 +219,7 @@ class Run:
         self.output = folder / "out"
         self.files = folder / "tmp"
         self.files.mkdir()
-        self.environment = {"TMPDIR": str(self.files)}
+        self.environment = {"TMPDIR": str(self.files), "POPRUN_EMU_RARE": str(folder.parent / "rare")}
         self.wrapper = []
         self.arguments = []
         self.hosts = None
@@ -280,6 +300,8 @@ class Run:
         checkpoints = [path.name for path in self.output.glob("checkpoints/step-*") if path.suffix != ".part"]
         attempt = self.start()
         begun = time.monotonic()
+        if self.case.again and len(self.attempts) == 2:
+            return self.disturb_again(attempt)
         attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX)
         self.recovery = self.recovery or time.monotonic() - begun
         code = self.wait_for_end(attempt)
@@ -289,6 +311,18 @@ class Run:
             self.expect(not checkpoints or "poprun-emu: resuming from " in attempt.job.stderr,
                         f"did not resume from {', '.join(checkpoints)}")
         self.check_end(KINDS[self.case.kind], attempt, code)
+        return code
+
+    def disturb_again(self, attempt):
+        """Kills a replica while the job recovers; returns the exit code."""
+        if attempt.wait_until(lambda: replicas_of(attempt.job), END_SECONDS_MAX):
+            pids = replicas_of(attempt.job)
+            if pids:
+                send(pids[self.case.number % len(pids)], signal.SIGKILL)
+        code = self.wait_for_end(attempt)
+        self.expect(code in (0, 75), f"code {code} after a second fault, not 0 or 75")
+        if self.hosts is None and not self.case.restarts:
+            self.expect(self.clean(), f"left over: {self.left()}")
         return code
 
     def run_another(self):
@@ -412,7 +446,7 @@ class References:
             folder.mkdir()
             config, steps = JOBS[name]
             began = time.monotonic()
-            job = Job(folder, "-n", replicas, "--training.steps", steps[replicas], config=config)
+            job = Job(folder, "-n", replicas, "--training.steps", steps[replicas], *ARGUMENTS.get(name, ()), config=config)
             code = job.wait()
             if code != 0:
                 sys.exit(f"the undisturbed job {name} on {replicas} replicas ended with {code}:\n{job.stderr}")
@@ -461,6 +495,22 @@ def report(results):
                   f"{middle_and_worst(r['detection'] for r in rows)} {middle_and_worst(r['recovery'] for r in rows)}")
 
 
+def rare_branches():
+    """Returns the names of all branches that the sources mark with POPRUN_RARE."""
+    files = [path for room in ("launcher", "hostio", "replica", "collectives") for path in (TESTS.parent / room).rglob("*.cc")]
+    return {name for path in files for name in RARE.findall(path.read_text())}
+
+
+def report_rare(reached, cases):
+    """Prints the rare branches; returns those that should have been reached."""
+    expected = rare_branches() - set((TESTS / "faults/unreached.txt").read_text().split("\n"))
+    count = collections.Counter(reached)
+    print("\nrare branches, by the number of processes that reached them")
+    for name in sorted(rare_branches()):
+        print(f"{count[name]:6} {name}{'' if name in expected else '  (not expected)'}")
+    return sorted(expected - set(count)) if cases >= CASES_THAT_REACH_ALL else []
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
@@ -480,12 +530,15 @@ def main():
         skipped = [case for case in cases if case.hosts > 1 or KINDS[case.kind].needs_mounts]
         cases = [case for case in cases if case not in skipped]
         print(f"SKIP: {len(skipped)} cases of {len(skipped) + len(cases)}")
-    results = run_all(cases, options)
+    results, reached = run_all(cases, options)
     report(results)
+    missed = report_rare(reached, len(results))
     broken = [r for r in results if r["outcome"] == "broken"]
     for r in broken:
         print(f"BROKEN: seed {options.seed} {r['case']}: {r['why']}")
-    sys.exit(1 if broken else 0)
+    for name in missed:
+        print(f"BROKEN: no case reached {name}; add a fault that does, or list it in unreached.txt")
+    sys.exit(1 if broken or missed else 0)
 
 
 def run_all(cases, options):
@@ -520,7 +573,9 @@ def run_all(cases, options):
                 shutil.copytree(place, pathlib.Path(options.keep) / place.name, dirs_exist_ok=True, symlinks=True,
                                 ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("debugger_attach_fifo"))
             shutil.rmtree(place, ignore_errors=True)
-    return results
+        rare = folder / "rare"
+        reached = rare.read_text().split() if rare.exists() else []
+    return results, reached
 
 
 def tell_broken(run, why):

@@ -376,6 +376,103 @@ class FullDisk(Kind):
         (self.disk / "filler").unlink()
 
 
+class HungDisk(Kind):
+    """Freezes the file system of the outputs for a while: whatever writes to it then waits."""
+
+    needs_mounts = True
+    goes_on = True
+    undisturbed = True
+    codes = (0,)
+
+    def details(self, rng):
+        return {"seconds": round(rng.uniform(0.3, 7), 1)}
+
+    def prepare(self, run):
+        self.disk = run.folder / "disk"
+        self.disk.mkdir()
+        image = run.folder / "image"
+        image.touch()
+        os.truncate(image, 64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, self.disk], check=True)
+        run.undo.append(lambda: subprocess.run(["umount", "--lazy", self.disk], check=True))
+        run.undo.append(lambda: self.freeze("--unfreeze"))
+        run.output = self.disk / "out"
+
+    def freeze(self, way):
+        return subprocess.run(["fsfreeze", way, self.disk], capture_output=True, check=False).returncode == 0
+
+    def strike(self, run, attempt):
+        return attempt.code is None and self.freeze("--freeze")
+
+    def end(self, run, attempt):
+        time.sleep(run.case.details["seconds"])
+        self.freeze("--unfreeze")
+
+
+class TwoLaunchers(Kind):
+    """Starts the same command again while it runs: the second one must be refused, and the first must not notice."""
+
+    goes_on = True
+    codes = (0,)
+    undisturbed = True
+
+    def strike(self, run, attempt):
+        return attempt.wait_until(lambda: attempt.step() > 0, STRIKE_SECONDS_MAX) and attempt.code is None
+
+    def end(self, run, attempt):
+        again = subprocess.run([*run.wrapper, *attempt.words], env=attempt.job.environment, capture_output=True, text=True,
+                               timeout=60, check=False)
+        refused = re.search("another job is writing to this folder|holds checkpoints of an earlier run", again.stderr)
+        if attempt.code is None and (again.returncode != 64 or not refused):
+            raise Violation(f"the second launcher ended with {again.returncode}: {again.stderr[-300:]}")
+
+
+class BitRot(KillEverything):
+    """A power cut, after which a byte of the last checkpoint has changed."""
+
+    def repair(self, run):
+        stored = sorted((path for path in run.output.glob("checkpoints/step-*") if path.name[5:].isdigit()),
+                        key=lambda path: int(path.name[5:]))
+        if len(stored) > 1:
+            with open(stored[-1] / "state.safetensors", "r+b") as file:
+                file.seek(-1 - run.case.number % 1000, os.SEEK_END)
+                byte = file.read(1)
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte[0] ^ 1]))
+
+
+class Flood(Kind):
+    """Opens many connections that say nothing to each port of our own programs."""
+
+    any_hosts = False
+    goes_on = True
+    codes = (0,)
+    undisturbed = True
+    programs = ("poprun-emu", "poprun-emu-hostio")
+
+    def details(self, rng):
+        return {"connections": rng.randint(100, 2000), "seconds": round(rng.uniform(0.3, 3), 1)}
+
+    def strike(self, run, attempt):
+        return attempt.wait_until(lambda: all(listening_ports(attempt.job, [program]) for program in self.programs),
+                                  STRIKE_SECONDS_MAX)
+
+    def end(self, run, attempt):
+        flood = []
+        for _, ports in listening_ports(attempt.job, self.programs).values():
+            for address in ports:
+                host, port = address.rsplit(":", 1)
+                for _ in range(run.case.details["connections"] // len(ports)):
+                    try:
+                        flood.append(socket.create_connection((host, int(port)), timeout=5))
+                    except OSError:
+                        break  # The job has ended, or this process has no file left.
+        time.sleep(run.case.details["seconds"])
+        for client in flood:
+            client.close()
+
+
 class DataServerAway(Kind):
     """Stops the user's own data server for a while."""
 
@@ -505,5 +602,6 @@ KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "k
          "checkpoint-everything": SignalEverythingForACheckpoint(), "kill-host": KillHost(),
          "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
          "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
-         "data-server-away": DataServerAway(), "bad-frames": BadFrames(), "bad-frames-mpi": BadFramesMpi()}
+         "data-server-away": DataServerAway(), "hung-disk": HungDisk(), "flood": Flood(),
+         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "bad-frames": BadFrames(), "bad-frames-mpi": BadFramesMpi()}
 NETWORK_KINDS = ("kill-host", "cut-link", "flap-link")
