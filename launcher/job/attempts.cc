@@ -158,7 +158,12 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
                               back.size() == 1 ? "s" : "", back.size() == 1 ? "s" : ""));
       std::erase_if(lost, [&back](const std::string& host) { return std::ranges::find(back, host) != back.end(); });
     }
-    POPRUN_CHECK(place_without(options, lost).map([&where](Placement left) { where = std::move(left); }));
+    Result<Placement> next = place_without(options, lost);
+    if (!next) {
+      console.say(fmt::format("no restart: {}", next.error().message));
+      return end;
+    }
+    where = std::move(*next);
     // Until the job has stored a checkpoint, a restart repeats the first start. It overwrites what the job left behind,
     // but only if the job has `folder`.
     if (end.has_checkpoint) {

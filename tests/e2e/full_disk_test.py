@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A disk that is full or hangs does not cost the training: results wait, and are written when the disk accepts them."""
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -125,9 +126,11 @@ class HungDisk(JobTest):
         image.write_bytes(b"")
         os.truncate(image, 64 << 20)
         for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, self.disk]):
-            if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            if not shutil.which(command[0]) or subprocess.run(command, capture_output=True, check=False).returncode != 0:
                 self.skipTest(f"cannot run {command[0]} here")
         self.addCleanup(subprocess.run, ["umount", "--lazy", self.disk], check=True)
+        if not self.freeze() or not self.freeze("--unfreeze"):
+            self.skipTest("cannot freeze a file system here")
         job = self.start("-n", 2, "--output-dir", self.disk / "out", "--metrics-port", self.port, *arguments, config=LONG)
         self.addCleanup(self.freeze, "--unfreeze")
         job.output_dir = self.disk / "out"

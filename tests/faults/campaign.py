@@ -530,6 +530,10 @@ def main():
         skipped = [case for case in cases if case.hosts > 1 or KINDS[case.kind].needs_mounts]
         cases = [case for case in cases if case not in skipped]
         print(f"SKIP: {len(skipped)} cases of {len(skipped) + len(cases)}")
+    impossible = {kind for kind in {case.kind for case in cases} if not KINDS[kind].is_possible()}
+    for kind in sorted(impossible):
+        print(f"SKIP: {kind}: not possible on this machine")
+    cases = [case for case in cases if case.kind not in impossible]
     results, reached = run_all(cases, options)
     report(results)
     missed = report_rare(reached, len(results))

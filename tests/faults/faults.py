@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 from emulated_job import BIN, environment_of, name_of
@@ -56,6 +57,10 @@ class Kind:
     leaves_things = False   # May leave temporary files and shared memory until the next job.
     undisturbed = False     # The job must not even restart by itself.
     missed = False          # After `end`: the job had ended before the fault reached it.
+
+    def is_possible(self):
+        """Returns whether this machine allows the fault."""
+        return True
 
     def details(self, rng):
         """Returns the fault's own random parameters, by name."""
@@ -387,14 +392,29 @@ class HungDisk(Kind):
     def details(self, rng):
         return {"seconds": round(rng.uniform(0.3, 7), 1)}
 
-    def prepare(self, run):
-        self.disk = run.folder / "disk"
+    def is_possible(self):
+        with tempfile.TemporaryDirectory() as folder:
+            if not self.mount(pathlib.Path(folder)):
+                return False
+            frozen = self.freeze("--freeze") and self.freeze("--unfreeze")
+            subprocess.run(["umount", self.disk], check=True)
+            return frozen
+
+    def mount(self, folder):
+        self.disk = folder / "disk"
         self.disk.mkdir()
-        image = run.folder / "image"
+        image = folder / "image"
         image.touch()
         os.truncate(image, 64 << 20)
-        subprocess.run(["mkfs.ext4", "-q", image], check=True)
-        subprocess.run(["mount", "-o", "loop", image, self.disk], check=True)
+        try:
+            return all(subprocess.run(command, capture_output=True, check=False).returncode == 0 for command in
+                       (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, self.disk]))
+        except FileNotFoundError:
+            return False
+
+    def prepare(self, run):
+        if not self.mount(run.folder):
+            raise OSError("cannot mount a file system in a file")
         run.undo.append(lambda: subprocess.run(["umount", "--lazy", self.disk], check=True))
         run.undo.append(lambda: self.freeze("--unfreeze"))
         run.output = self.disk / "out"

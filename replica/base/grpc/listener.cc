@@ -99,6 +99,8 @@ class Relay : public std::enable_shared_from_this<Relay> {
   }
 
   [[nodiscard]] bool has_called() const { return guard_.has_called(); }
+  /// A closed relay lives until its handlers have run.
+  [[nodiscard]] bool is_open() const { return client_.is_open(); }
 
   void close() {
     asio::error_code unused;
@@ -307,7 +309,10 @@ class Port final : public Listener {
   void admit(int socket, int file) {
     const int on = 1;
     setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    std::erase_if(relays_, [](const std::weak_ptr<Relay>& relay) { return relay.expired(); });
+    std::erase_if(relays_, [](const std::weak_ptr<Relay>& candidate) {
+      const std::shared_ptr<Relay> relay = candidate.lock();
+      return relay == nullptr || !relay->is_open();
+    });
     const bool is_full = static_cast<std::size_t>(file) + 2 >= files_max_ || relays_.size() >= limits_.connections;
     if (is_full && !close_a_silent_one()) {
       POPRUN_RARE("listener.full");
@@ -338,7 +343,8 @@ class Port final : public Listener {
 
   bool close_a_silent_one() {
     for (const std::weak_ptr<Relay>& candidate : relays_) {
-      if (const std::shared_ptr<Relay> relay = candidate.lock(); relay != nullptr && !relay->has_called()) {
+      if (const std::shared_ptr<Relay> relay = candidate.lock();
+          relay != nullptr && relay->is_open() && !relay->has_called()) {
         relay->close();
         return true;
       }

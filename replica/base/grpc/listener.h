@@ -20,8 +20,8 @@
 ///     TLS          --> accept ------------------------> gRPC, which checks the client's certificate first
 ///     plain text   --> accept --> relay, HeaderGuard --> gRPC, over a pair of sockets
 ///
-/// A relay copies bytes in both directions (about 5 % of the time of a host stream) and knows which connections have
-/// made a call. Threads: one.
+/// A relay copies the bytes in both directions, once more than without it, and knows which connections have made a call.
+/// Threads: one.
 namespace poprun {
 
 /// Follows the bytes that a client sends over HTTP/2 (RFC 9113) and stops it before it sends more headers for one call
