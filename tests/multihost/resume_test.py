@@ -41,7 +41,7 @@ class LostHost(ClusterTest):
         long = MOMENTUM.replace("epochs = 4", "epochs = 30")
         reference = self.run_job("-n", 6, config=long)
         job = self.start_on(hosts, "-n", 6, "-H", "node[0-2]", "--checkpoint-every", 10, "--restarts", 2, "--hosts-min", 2,
-                            "--heartbeat-timeout", 5, config=long)
+                            config=long)
         job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
         hosts.kill_host("node2")
         job.wait_until(lambda: "resuming from" in job.stderr, "second attempt", 90)
