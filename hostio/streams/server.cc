@@ -10,6 +10,7 @@
 
 #include "hostio/streams/served_calls.h"
 #include "hostio/streams/wire.h"
+#include "proto/health.grpc.pb.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/grpc/channel.h"
 #include "replica/base/grpc/identity.h"
@@ -58,6 +59,30 @@ class Service final : public ServiceBase {
   const std::shared_ptr<Room> room_;
   NewsThread news_;
 };
+
+/// Returns the identity of a server with these options, or nothing if its connections are in plain text. Errors: those
+/// of Server::start for the address and the token.
+Result<std::optional<TlsIdentity>> identity_of(const ServerOptions& options) {
+  POPRUN_ASSIGN(const bool local, is_loopback(options.bind).map_error([&](const Error& error) {
+    return Error{ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host with --bind",
+                                                options.bind, error.message)};
+  }));
+  if (options.token.empty() && !local) {
+    return fail(ErrorCode::kUsage, fmt::format("--bind {} opens the server to other hosts, which requires a job token; "
+                                               "set POPRUN_EMU_TOKEN or --token-file, or use --bind 127.0.0.1",
+                                               options.bind));
+  }
+  if (options.identity || local) {
+    return options.identity;
+  }
+  POPRUN_TRY(check_hard_to_guess(options.token, "--bind " + options.bind));
+  return identity_of_token(options.token);
+}
+
+/// Returns an address at which this host reaches a server that is bound to `bind`.
+std::string reachable(const std::string& bind) {
+  return bind == "0.0.0.0" ? "127.0.0.1" : bind == "::" || bind == "[::]" ? "[::1]" : bind;
+}
 
 /// Adds the remedy to an error of Listener::open.
 Error with_remedy(Error error) {
@@ -108,22 +133,28 @@ std::uint64_t batch_bytes_max_of(Bytes free_memory) {
 }
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options, DatasetStore& datasets) {
-  POPRUN_ASSIGN(const bool local, is_loopback(options.bind).map_error([&](const Error& error) {
-    return Error{ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host with --bind",
-                                                options.bind, error.message)};
-  }));
-  if (options.token.empty() && !local) {
-    return fail(ErrorCode::kUsage, fmt::format("--bind {} opens the server to other hosts, which requires a job token; "
-                                               "set POPRUN_EMU_TOKEN or --token-file, or use --bind 127.0.0.1",
-                                               options.bind));
-  }
-  std::optional<TlsIdentity> identity = options.identity;
-  if (!identity && !local) {
-    POPRUN_TRY(check_hard_to_guess(options.token, "--bind " + options.bind));
-    identity = identity_of_token(options.token);
-  }
+  POPRUN_ASSIGN(const std::optional<TlsIdentity> identity, identity_of(options));
   POPRUN_ASSIGN(auto listener, Listener::open(options.bind, options.port).map_error(with_remedy));
   return std::make_unique<GrpcServer>(options, identity, datasets, std::move(listener));
+}
+
+Status probe(const ServerOptions& options) {
+  constexpr std::chrono::seconds kPatience{5};
+  namespace health = grpc::health::v1;
+  POPRUN_ASSIGN(const std::optional<TlsIdentity> identity, identity_of(options));
+  const std::string address = fmt::format("{}:{}", reachable(options.bind), options.port);
+  const auto stub = health::Health::NewStub(open_channel(address, identity, {}));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  health::HealthCheckResponse answer;
+  const grpc::Status status = stub->Check(&context, {}, &answer);
+  if (!status.ok() || answer.status() != health::HealthCheckResponse::SERVING) {
+    return fail(ErrorCode::kUnreachable,
+                fmt::format("the data server at {} is not serving: {}", address,
+                            status.ok() ? health::HealthCheckResponse::ServingStatus_Name(answer.status())
+                                        : status.error_message()));
+  }
+  return {};
 }
 
 }  // namespace poprun::hostio

@@ -52,8 +52,9 @@ class Server {
   virtual void stop() = 0;
 };
 
-/// Asks the server that was started on this host with these options whether it serves (gRPC's health service). Takes at
-/// most 5 s. Errors: kUnreachable if it does not answer, or is stopping; those of Server::start for the token.
+/// Asks the server that was started on this host with these options whether it is serving (gRPC's health service).
+/// Takes at most 5 s. Errors: kUnreachable if it does not answer, or is stopping; those of Server::start for the
+/// address and the token.
 Status probe(const ServerOptions& options);
 
 }  // namespace poprun::hostio

@@ -1,16 +1,13 @@
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "launcher/job/job.h"
 #include "launcher/mpi/mpirun.h"
@@ -59,51 +56,24 @@ Result<Placement> place_without(const Options& options, const std::vector<std::s
   return placement;
 }
 
-/// Starts a command that prints nothing. Returns its process id, or -1.
-pid_t start_silent(std::vector<std::string> words) {
-  std::vector<char*> arguments;
-  for (std::string& word : words) {
-    arguments.push_back(word.data());
-  }
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t files{};
-  posix_spawn_file_actions_init(&files);
-  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
-  }
-  pid_t pid = -1;
-  const bool started = posix_spawnp(&pid, arguments[0], &files, nullptr, arguments.data(), environ) == 0;
-  posix_spawn_file_actions_destroy(&files);
-  return started ? pid : -1;
-}
-
-/// Returns those of the `lost` hosts on which mpirun's remote shell can run a program. Does not ask those that were
-/// lost just now. Takes at most 10 s.
-std::vector<std::string> that_answer(const std::vector<std::string>& lost, const std::vector<std::string>& just_now,
-                                     const Options& options, const Placement& placement) {
-  const std::string shells = remote_shell(options, placement);
-  const std::vector<std::string> shell =
-      split_shell_words(shells.substr(0, shells.find(':'))).value_or(std::vector<std::string>{"ssh"});
-  std::vector<std::pair<std::string, pid_t>> asked;
-  for (const std::string& host : lost) {
-    if (std::ranges::find(just_now, host) != just_now.end()) {
-      continue;
-    }
-    std::vector<std::string> words = {"timeout", "--kill-after=1", "9"};
-    words.insert(words.end(), shell.begin(), shell.end());
-    if (shell[0] == "ssh" || shell[0].ends_with("/ssh")) {
-      words.insert(words.end(), {"-o", "BatchMode=yes", "-o", "ConnectTimeout=5"});
-    }
-    if (!placement.ssh_user.empty()) {
-      words.insert(words.end(), {"-l", placement.ssh_user});
-    }
-    words.insert(words.end(), {host, "true"});
-    asked.emplace_back(host, start_silent(std::move(words)));
+/// Returns those of the `hosts` on which mpirun's remote shell can run a program. Asks all of them at once, for at most
+/// 10 s.
+std::vector<std::string> that_answer(const std::vector<std::string>& hosts, const Options& options,
+                                     const Placement& placement) {
+  std::string shell = remote_shell(options, placement);
+  shell.resize(std::min(shell.size(), shell.find(':')));  // The first of a list such as "ssh : rsh".
+  const bool is_ssh = shell.starts_with("ssh") || shell.find("/ssh") != std::string::npos;
+  const std::string user = placement.ssh_user.empty() ? "" : "-l " + quote_shell_word(placement.ssh_user);
+  std::vector<std::pair<std::string, FILE*>> asked;
+  for (const std::string& host : hosts) {
+    const std::string line =
+        fmt::format("timeout --kill-after=1 9 {} {} {} {} true </dev/null >/dev/null 2>&1", shell,
+                    is_ssh ? "-o BatchMode=yes -o ConnectTimeout=5" : "", user, quote_shell_word(host));
+    asked.emplace_back(host, popen(line.c_str(), "re"));
   }
   std::vector<std::string> back;
-  for (const auto& [host, pid] : asked) {
-    int status = -1;
-    if (pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  for (const auto& [host, pipe] : asked) {
+    if (pipe != nullptr && pclose(pipe) == 0) {
       back.push_back(host);
     }
   }
@@ -132,18 +102,25 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       end = job.run();
     }
     std::signal(SIGUSR1, SIG_IGN);  // Between attempts, there is no job that could take a checkpoint.
-    if (end.checkpoint_step > farthest) {
-      farthest = end.checkpoint_step;
-      restarts = end.has_checkpoint ? 0 : restarts;
+    if (end.has_checkpoint && end.checkpoint_step > farthest) {
+      restarts = 0;
     }
+    farthest = std::max(farthest, end.checkpoint_step);
     if (restarts == options.restarts.count_max || !may_go_on(end, attempts)) {
       return end;
     }
+    for (const std::string& back : that_answer(lost, options, placement)) {
+      POPRUN_RARE("job.host-returns");
+      console.say(fmt::format("note: host {} answers again, so the job uses it", back));
+      std::erase(lost, back);
+    }
     lost.insert(lost.end(), end.lost_hosts.begin(), end.lost_hosts.end());
-    if (const Result<Placement> left = place_without(options, lost); !left) {
+    Result<Placement> left = place_without(options, lost);
+    if (!left) {
       console.say(fmt::format("no restart: {}", left.error().message));
       return end;
     }
+    where = std::move(*left);
     const double wait =
         std::min(kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
     console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts.count_max, wait,
@@ -152,18 +129,6 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    if (const std::vector<std::string> back = that_answer(lost, end.lost_hosts, options, placement); !back.empty()) {
-      POPRUN_RARE("job.host-returns");
-      console.say(fmt::format("note: {} answer{} again and take{} part", fmt::join(back, ", "),
-                              back.size() == 1 ? "s" : "", back.size() == 1 ? "s" : ""));
-      std::erase_if(lost, [&back](const std::string& host) { return std::ranges::find(back, host) != back.end(); });
-    }
-    Result<Placement> next = place_without(options, lost);
-    if (!next) {
-      console.say(fmt::format("no restart: {}", next.error().message));
-      return end;
-    }
-    where = std::move(*next);
     // Until the job has stored a checkpoint, a restart repeats the first start. It overwrites what the job left behind,
     // but only if the job has `folder`.
     if (end.has_checkpoint) {

@@ -142,9 +142,9 @@ class Job final : private CoordinatorEvents {
   JobEnd end_ = {.may_pass = true};  ///< Filled in as facts about the end become known.
 };
 
-/// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, after a pause
-/// that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint of a later step
-/// than any before renews the number of restarts. `launched_at` is monotonic_seconds() at the start.
+/// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, after a
+/// pause that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint of a
+/// later step than any before renews the number of restarts. `launched_at` is monotonic_seconds() at the start.
 JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
 
 /// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. If

@@ -139,8 +139,13 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
   const std::string path = results_.path(traces_of(options_.config).failure);
   const std::shared_future<Status> writing =
       disk_.post([path, text = failure_report(state, verdict, now)] { return write_whole_file(path, {text}); });
-  const Status written = disk_.is_done(writing, kPatience) ? writing.get() : Status{};
-  console_.err(written ? fmt::format("  what each replica did: {}", path) : written.error().message);
+  if (!disk_.is_done(writing, kPatience)) {
+    console_.err(fmt::format("  what each replica did: {}, when the disk responds", path));
+  } else if (const Status written = writing.get(); written) {
+    console_.err(fmt::format("  what each replica did: {}", path));
+  } else {
+    console_.err(written.error().message);
+  }
 }
 
 void JobRecord::when_written(std::function<void()> done) {

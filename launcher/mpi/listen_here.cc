@@ -1,12 +1,12 @@
-/// A library that the launcher preloads into mpirun, its daemons and the replicas (LD_PRELOAD). Open MPI listens on all
-/// addresses of a host, whatever its settings say. With this library, a TCP socket that asks for all addresses gets
-/// one:
+/// A library that the launcher preloads into mpirun, its daemons and the replicas (LD_PRELOAD). Regardless of its
+/// settings, Open MPI listens on all addresses of a host. With this library, a TCP socket that is bound to all
+/// addresses is bound to a single one instead:
 ///
-///     POPRUN_EMU_LISTEN=loopback        127.0.0.1 or ::1; for a job on one host
-///     POPRUN_EMU_LISTEN=10.1.0.0/16     this host's address in that network (--subnet); for IPv6, ::1
+///     POPRUN_EMU_LISTEN=loopback        127.0.0.1 or ::1, for a job on one host
+///     POPRUN_EMU_LISTEN=10.1.0.0/16     this host's address in that network (--host-subnet); for IPv6, ::1
 ///
-/// If the host has no such address, or the variable has no such value, nothing changes. The library must not use C++'s
-/// runtime library, which mpirun, a C program, does not load.
+/// If the host has no address in the network, or the variable is not set, nothing changes. The library must not depend
+/// on the C++ runtime library, which mpirun, a C program, does not load.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -29,6 +29,14 @@ bool keeps_domains(const Placement& placement) {
   return !only_short_names;
 }
 
+/// Returns whether the user has told Open MPI which networks to use for messages.
+bool chooses_networks(const Options& options) {
+  constexpr const char* kParameters[] = {"btl_tcp_if_include", "btl_tcp_if_exclude"};
+  return std::ranges::any_of(kParameters, [&](const char* name) {
+    return mca_parameter(std::array<std::string, 1>{name}, options.mpirun.global_args).has_value();
+  });
+}
+
 /// Returns settings of Open MPI, each of which the user can override. Without them, 16 ranks on 2 cores spin, a cut
 /// link hangs the job for eight minutes, and start-up probes networks that do not exist. With the oob_* values, Open
 /// MPI sends 3 probes, 2 s apart, after 5 s without traffic.
@@ -59,6 +67,8 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
   if (!options.hosts.subnet.empty()) {
     settings.emplace_back("OMPI_MCA_btl_tcp_if_include", options.hosts.subnet);
     settings.emplace_back("OMPI_MCA_oob_tcp_if_include", options.hosts.subnet);
+  } else if (placement.all_local && !chooses_networks(options)) {
+    settings.emplace_back("OMPI_MCA_btl_tcp_if_include", "lo");
   }
   if (as_root) {
     settings.emplace_back("OMPI_ALLOW_RUN_AS_ROOT", "1");
@@ -118,13 +128,8 @@ std::vector<std::string> global_arguments(const Options& options, const Placemen
 void listen_here(const Options& options, const Placement& placement, const std::string& folder,
                  MpirunCommand& command) {
   const std::string library = fmt::format("{}/../lib/poprun-emu/poprun-emu-listen.so", folder);
-  const std::string where = placement.all_local ? "loopback" : options.hosts.subnet;
-  const std::array<std::string, 1> included = {"btl_tcp_if_include"};
-  const std::array<std::string, 1> excluded = {"btl_tcp_if_exclude"};
-  if (placement.all_local &&
-      (mca_parameter(included, options.mpirun.global_args) || mca_parameter(excluded, options.mpirun.global_args))) {
-    return;  // The user has chosen networks even for a job on one host.
-  }
+  const bool is_alone = placement.all_local && !chooses_networks(options);
+  const std::string where = options.hosts.subnet.empty() && is_alone ? "loopback" : options.hosts.subnet;
   const bool can_be_named = library.find_first_of(" \t:") == std::string::npos;
   if (where.empty() || !can_be_named || access(library.c_str(), R_OK) != 0) {
     return;
@@ -133,10 +138,7 @@ void listen_here(const Options& options, const Placement& placement, const std::
   command.environment.emplace_back("LD_PRELOAD", fmt::format("{}{}{}", library, preloaded == nullptr ? "" : ":",
                                                              preloaded == nullptr ? "" : preloaded));
   command.environment.emplace_back("POPRUN_EMU_LISTEN", where);
-  if (placement.all_local) {
-    std::erase_if(command.environment, [](const Variable& v) { return v.first == "OMPI_MCA_btl_tcp_if_include"; });
-    command.environment.emplace_back("OMPI_MCA_btl_tcp_if_include", "lo");
-  } else {
+  if (!placement.all_local) {
     command.environment.emplace_back("POPRUN_EMU_LISTEN_LIBRARY", library);
   }
 }

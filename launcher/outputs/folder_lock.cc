@@ -1,5 +1,6 @@
 #include "launcher/outputs/folder_lock.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -54,18 +55,22 @@ std::string this_process() {
 
 }  // namespace
 
+FolderLock::FolderLock() noexcept = default;
+
 Result<FolderLock> FolderLock::take(const std::string& option, const std::string& folder, FolderLock held) {
   FolderLock taken;
   if (held.is_of(folder)) {
     taken = std::move(held);
   } else {
-    taken.file_ = open(path_in(folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const int opened = open(path_in(folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    taken.file_.reset(opened < 0 ? nullptr : fdopen(opened, "r+"));
   }
+  const int file = taken.descriptor();
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
   // Some network file systems do not support locks. Their errors are not a reason to reject the folder.
-  if (taken.file_ >= 0 && fcntl(taken.file_, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
+  if (file >= 0 && fcntl(file, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
     POPRUN_RARE("folder.locked");
     const std::string who = holder_of(folder).who;
     return fail(ErrorCode::kUsage, fmt::format("{} {}: another job is writing to this folder{}; choose a different "
@@ -76,16 +81,16 @@ Result<FolderLock> FolderLock::take(const std::string& option, const std::string
   taken.folder_ = folder;
   taken.epoch_ = holder_of(folder).epoch + 1;
   const std::string text = fmt::format("{}{}\n{}\n", kEpoch, taken.epoch_, this_process());
-  if (taken.file_ >= 0 && pwrite(taken.file_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
-    static_cast<void>(ftruncate(taken.file_, static_cast<off_t>(text.size())) == 0);
-    fsync(taken.file_);  // If this fails, the epoch is known on this machine, and writes to the disk will fail, too.
+  if (file >= 0 && pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
+    static_cast<void>(ftruncate(file, static_cast<off_t>(text.size())) == 0);
+    fsync(file);  // If this fails, the epoch is known on this machine, and writes to the disk will fail, too.
   }
   return taken;
 }
 
 Status FolderLock::check() const {
   const Holder latest = holder_of(folder_);
-  if (file_ < 0 || latest.epoch <= epoch_) {
+  if (!file_ || latest.epoch <= epoch_) {
     return {};
   }
   POPRUN_RARE("folder.taken-over");
@@ -98,28 +103,8 @@ Status FolderLock::check() const {
 bool FolderLock::is_of(const std::string& folder) const {
   struct stat ours {};
   struct stat there {};
-  return file_ >= 0 && fstat(file_, &ours) == 0 && stat(path_in(folder).c_str(), &there) == 0 &&
+  return file_ && fstat(descriptor(), &ours) == 0 && stat(path_in(folder).c_str(), &there) == 0 &&
          ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
-}
-
-FolderLock::FolderLock(FolderLock&& other) noexcept
-    : option_(std::move(other.option_)),
-      folder_(std::move(other.folder_)),
-      file_(std::exchange(other.file_, -1)),
-      epoch_(other.epoch_) {}
-
-FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
-  std::swap(option_, other.option_);
-  std::swap(folder_, other.folder_);
-  std::swap(file_, other.file_);
-  std::swap(epoch_, other.epoch_);
-  return *this;
-}
-
-FolderLock::~FolderLock() {
-  if (file_ >= 0) {
-    close(file_);
-  }
 }
 
 }  // namespace poprun::launcher

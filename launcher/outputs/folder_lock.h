@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
+#include <memory>
 #include <string>
 
 #include "replica/base/error.h"
@@ -18,16 +20,14 @@ namespace poprun::launcher {
 /// `check` fences off the first one.
 class FolderLock {
  public:
-  /// Locks `folder`, which must exist, and raises its epoch. `held` is a lock that an earlier attempt has, perhaps on
-  /// the same folder; it is passed on so that no other job can lock the folder in between. A file that cannot be
-  /// created or written to, as on a full disk, is no error: then the lock has no effect. `option` names the folder in
-  /// messages. Errors: kUsage if another job has locked the folder; the message names its host and process.
+  /// Locks `folder`, which must exist, and raises its epoch. `held` is the lock of an earlier attempt, if there was
+  /// one. If it is on the same folder, it is kept, so that no other job can lock the folder in between. If the file
+  /// cannot be created or written, as on a full disk, the function succeeds, but the lock has no effect. `option` names
+  /// the folder in messages. Errors: kUsage if another job has locked the folder; the message names its host and
+  /// process.
   static Result<FolderLock> take(const std::string& option, const std::string& folder, FolderLock held = {});
 
-  FolderLock() noexcept = default;
-  FolderLock(FolderLock&& other) noexcept;
-  FolderLock& operator=(FolderLock&& other) noexcept;
-  ~FolderLock();
+  FolderLock() noexcept;
 
   /// Checks that no later attempt has taken the folder. Call this before a file gets its final name. Reads a small
   /// file. Threads: any, but not while the object moves. Errors: kUsage, which names the host and process of the later
@@ -40,9 +40,14 @@ class FolderLock {
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
 
  private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  [[nodiscard]] int descriptor() const { return file_ ? fileno(file_.get()) : -1; }
+
   std::string option_;
   std::string folder_;
-  int file_ = -1;
+  std::unique_ptr<std::FILE, Close> file_;  ///< Null without a lock.
   std::uint64_t epoch_ = 0;
 };
 

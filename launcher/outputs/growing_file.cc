@@ -52,64 +52,6 @@ Status sync_folder(const std::string& folder) {
   return synced ? Status{} : cannot_write(folder, reason);
 }
 
-DiskThread::DiskThread() : thread_([this] { run(); }) {}
-
-DiskThread::~DiskThread() {
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
-
-void DiskThread::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
-    if (tasks_.empty()) {
-      return;
-    }
-    std::packaged_task<Status()> task = std::move(tasks_.front());
-    tasks_.pop_front();
-    began_ = std::chrono::steady_clock::now();
-    lock.unlock();
-    task();
-    task = {};  // Releases what the task holds before the lock is taken.
-    lock.lock();
-    began_.reset();
-  }
-}
-
-std::shared_future<Status> DiskThread::post(Task task) {
-  std::packaged_task<Status()> packaged(std::move(task));
-  std::shared_future<Status> result = packaged.get_future().share();
-  {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(packaged));
-  }
-  changed_.notify_all();
-  return result;
-}
-
-bool DiskThread::is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience) {
-  constexpr std::chrono::seconds kNow{0};
-  const bool is_late = awaited_.valid() && awaited_.wait_for(kNow) == std::future_status::timeout;
-  if (task.wait_for(is_late ? std::chrono::milliseconds(0) : patience) == std::future_status::timeout) {
-    if (patience.count() > 0) {
-      POPRUN_RARE("disk.late");
-      awaited_ = task;
-    }
-    return false;
-  }
-  return true;
-}
-
-double DiskThread::busy_seconds() const {
-  const std::lock_guard lock(mutex_);
-  return began_ ? std::chrono::duration<double>(std::chrono::steady_clock::now() - *began_).count() : 0;
-}
-
 void GrowingFile::append(std::string_view lines) {
   if (waiting() + lines.size() > waiting_bytes_max_ && waiting() > 0) {
     left_out_ += static_cast<std::uint64_t>(std::ranges::count(lines, '\n'));

@@ -2,19 +2,16 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
+#include "launcher/outputs/disk_thread.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
@@ -28,42 +25,6 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
 
 /// Ensures that the creation and renaming of files in a folder survive a crash. Errors: kInfrastructure.
 Status sync_folder(const std::string& folder);
-
-/// A thread that uses a disk for a thread that must not wait for one: a disk can hang for minutes (a frozen file
-/// system, a network file system without its server), and no write can be cancelled. Tasks run one after the other. The
-/// object itself belongs to one thread.
-class DiskThread {
- public:
-  using Task = std::function<Status()>;
-
-  DiskThread();
-  DiskThread(const DiskThread&) = delete;
-  DiskThread& operator=(const DiskThread&) = delete;
-  /// Waits for all tasks.
-  ~DiskThread();
-
-  std::shared_future<Status> post(Task task);
-
-  /// Waits until the task is done, for at most `patience`, or not at all while an earlier wait's task is not done yet.
-  /// Returns whether it is done. So the owner's thread seldom waits, and never for long.
-  bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
-
-  /// Returns the seconds for which the present task has been running, or 0 if there is none.
-  [[nodiscard]] double busy_seconds() const;
-
-  static constexpr std::chrono::milliseconds kMoment{100};
-
- private:
-  void run();
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::packaged_task<Status()>> tasks_;
-  std::optional<std::chrono::steady_clock::time_point> began_;  ///< Start of the present task.
-  bool ending_ = false;
-  std::shared_future<Status> awaited_;  ///< The last task for which a wait was in vain.
-  std::thread thread_;                  ///< Must be the last member: it uses those above.
-};
 
 /// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory.
 class GrowingFile {

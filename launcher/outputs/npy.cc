@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -96,7 +97,7 @@ Status NpyFile::finish() {
     return failed();
   }
   file_.reset();
-  return {};
+  return sync_folder(std::filesystem::absolute(path_).parent_path());
 }
 
 tl::unexpected<Error> NpyFile::failed() const {

@@ -396,14 +396,14 @@ class Attacked(ServerTest):
             self.assertLess(sent, 4 << 20)
         self.describe(address)
 
-    def test_a_probe_says_that_nobody_serves(self):
+    def test_a_probe_says_that_nobody_is_serving(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         probe = subprocess.run([BIN / "poprun-emu-hostio", "--probe", "--port", str(port)], timeout=20, check=False,
                                capture_output=True, text=True)
         self.assertEqual(probe.returncode, 69)
-        self.assertIn(f"the data server at 127.0.0.1:{port} does not serve", probe.stderr)
+        self.assertIn(f"the data server at 127.0.0.1:{port} is not serving", probe.stderr)
 
 
 class Listening(JobTest):

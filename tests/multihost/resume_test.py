@@ -48,7 +48,7 @@ class LostHost(ClusterTest):
         hosts.boot_again("node2")
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 6, "replicas", 60)
         os.kill(job.pids("poprun-emu-replica")[0], signal.SIGKILL)
-        job.wait_until(lambda: "note: node2 answers again and takes part" in job.stderr, "return", 60)
+        job.wait_until(lambda: "note: host node2 answers again, so the job uses it" in job.stderr, "return", 60)
         self.assertEqual(job.wait(), 0, job.stderr)
         self.assert_same_end(job, reference)
 

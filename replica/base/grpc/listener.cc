@@ -3,23 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <list>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <asio/buffer.hpp>
+#include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
+#include <asio/ip/v6_only.hpp>
 #include <asio/local/stream_protocol.hpp>
-#include <asio/posix/stream_descriptor.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/write.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -157,7 +156,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
 class Port final : public Listener {
  public:
-  explicit Port(const Limits& limits) : limits_(limits), back_off_(loop_), farewell_(loop_) {
+  explicit Port(const Limits& limits) : limits_(limits), back_off_(loop_) {
     rlimit files{};
     getrlimit(RLIMIT_NOFILE, &files);
     const auto most = static_cast<std::size_t>(files.rlim_cur);
@@ -166,40 +165,36 @@ class Port final : public Listener {
 
   ~Port() override {
     stop();
-    if (reserve_ >= 0) {
-      close(reserve_);
-    }
+    close(reserve_);
   }
 
   Status listen(const std::string& host, std::uint16_t port) {
     std::string bare = host;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
-    const bool is_any = bare == "0.0.0.0" || bare == "::";
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    addrinfo* found = nullptr;
-    // The wildcard of IPv6 also stands for that of IPv4, unless this machine has no IPv6.
-    if (const int code = getaddrinfo(is_any ? nullptr : bare.c_str(), "0", &hints, &found); code != 0) {
-      return fail(ErrorCode::kUsage, fmt::format("cannot listen on {}: {}", host, gai_strerror(code)));
+    if (bare == "0.0.0.0" || bare == "::") {
+      // The wildcard of IPv6 also stands for that of IPv4, unless this machine has no IPv6.
+      return listen_at({tcp::v6(), port}, host).or_else([&](const Error&) {
+        return listen_at({tcp::v4(), port}, host);
+      });
     }
-    const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-    Status last = fail(ErrorCode::kUsage, fmt::format("cannot listen on {}: it has no address", host));
-    for (const int family : {AF_INET6, AF_INET}) {
-      for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-        if (at->ai_family != family || (is_any && !sockets_.empty())) {
-          continue;
-        }
-        if (const Status opened = listen_at(*at, host, port_ > 0 ? static_cast<std::uint16_t>(port_) : port); !opened) {
-          last = opened;
-        }
-      }
+    asio::error_code error;
+    const tcp::resolver::results_type found = tcp::resolver(loop_).resolve(bare, "", tcp::resolver::passive, error);
+    if (error) {
+      return fail(ErrorCode::kUsage, fmt::format("cannot listen on {}: {}", host, error.message()));
     }
-    reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    return sockets_.empty() ? last : Status{};
+    Status last;
+    for (const auto& entry : found) {
+      const int taken = this->port();  // All addresses get the same port.
+      const Status opened =
+          listen_at({entry.endpoint().address(), taken > 0 ? static_cast<std::uint16_t>(taken) : port}, host);
+      last = opened ? last : opened;
+    }
+    return acceptors_.empty() ? last : Status{};
   }
 
-  [[nodiscard]] int port() const override { return port_; }
+  [[nodiscard]] int port() const override {
+    return acceptors_.empty() ? 0 : acceptors_.front().local_endpoint().port();
+  }
 
   void feed(grpc::ServerBuilder& builder, const std::optional<TlsIdentity>& identity) override {
     relays_plain_text_ = !identity;
@@ -208,10 +203,14 @@ class Port final : public Listener {
   }
 
   void start() override {
-    for (asio::posix::stream_descriptor& socket : sockets_) {
-      wait(socket);
+    for (tcp::acceptor& acceptor : acceptors_) {
+      wait(acceptor);
     }
-    thread_ = std::thread([this] { loop_.run(); });
+    thread_ = std::thread([this] {
+      loop_.run();  // Until `stop`.
+      loop_.restart();
+      loop_.run_for(kFarewell);  // Returns when the last relay has ended.
+    });
   }
 
   void stop() override {
@@ -219,90 +218,88 @@ class Port final : public Listener {
       return;
     }
     asio::post(loop_, [this] {
-      for (asio::posix::stream_descriptor& socket : sockets_) {
-        asio::error_code unused;
-        socket.close(unused);
-      }
+      work_.reset();
       back_off_.cancel();
-      farewell_.expires_after(kFarewell);
-      farewell_.async_wait([this](const asio::error_code&) { loop_.stop(); });
-      leave_if_alone();
+      for (tcp::acceptor& acceptor : acceptors_) {
+        asio::error_code unused;
+        acceptor.close(unused);
+      }
+      loop_.stop();
     });
     thread_.join();
   }
 
  private:
-  Status listen_at(const addrinfo& address, const std::string& host, std::uint16_t port) {
-    sockaddr_storage where{};
-    std::memcpy(&where, address.ai_addr, address.ai_addrlen);
-    // Both kinds of address have the port at the same place.
-    reinterpret_cast<sockaddr_in*>(&where)->sin_port = htons(port);  // NOLINT: as sockets require.
-    const int file = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const int on = 1;
-    const int off = 0;
-    setsockopt(file, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (address.ai_family == AF_INET6) {
-      setsockopt(file, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  Status listen_at(const tcp::endpoint& where, const std::string& host) {
+    asio::error_code error;
+    tcp::acceptor acceptor(loop_);
+    acceptor.open(where.protocol(), error);
+    if (!error) {
+      fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);
+      acceptor.non_blocking(true);
+      acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     }
-    if (file < 0 || bind(file, reinterpret_cast<const sockaddr*>(&where), address.ai_addrlen) != 0 ||  // NOLINT
-        ::listen(file, SOMAXCONN) != 0) {
-      const int reason = errno;
-      if (file >= 0) {
-        close(file);
-      }
-      return reason == EADDRINUSE
-                 ? fail(ErrorCode::kHostResources, fmt::format("port {} on {} is in use", port, host))
-                 : fail(reason == EMFILE || reason == ENFILE ? ErrorCode::kHostResources : ErrorCode::kUsage,
-                        fmt::format("cannot listen on {}:{}: {}", host, port, std::strerror(reason)));
+    if (!error && where.address().is_v6()) {
+      acceptor.set_option(asio::ip::v6_only(false), error);
     }
-    socklen_t size = sizeof where;
-    getsockname(file, reinterpret_cast<sockaddr*>(&where), &size);          // NOLINT: as sockets require.
-    port_ = ntohs(reinterpret_cast<const sockaddr_in*>(&where)->sin_port);  // NOLINT: as sockets require.
-    sockets_.emplace_back(loop_, file);
+    if (!error) {
+      acceptor.bind(where, error);
+    }
+    if (!error) {
+      acceptor.listen(tcp::acceptor::max_listen_connections, error);
+    }
+    if (error == asio::error::address_in_use) {
+      return fail(ErrorCode::kHostResources, fmt::format("port {} on {} is in use", where.port(), host));
+    }
+    if (error) {
+      return fail(error == asio::error::no_descriptors ? ErrorCode::kHostResources : ErrorCode::kUsage,
+                  fmt::format("cannot listen on {}:{}: {}", host, where.port(), error.message()));
+    }
+    acceptors_.push_back(std::move(acceptor));
     return {};
   }
 
-  void wait(asio::posix::stream_descriptor& socket) {
-    socket.async_wait(asio::posix::stream_descriptor::wait_read, [this, &socket](const asio::error_code& error) {
+  void wait(tcp::acceptor& acceptor) {
+    acceptor.async_wait(tcp::acceptor::wait_read, [this, &acceptor](const asio::error_code& error) {
       if (error) {
         return;
       }
-      accept_all(socket);
-      if (back_off_.expiry() > std::chrono::steady_clock::now()) {
-        back_off_.async_wait([this, &socket](const asio::error_code& cancelled) {
-          if (!cancelled) {
-            wait(socket);
-          }
-        });
-      } else {
-        wait(socket);
+      if (accept_all(acceptor.native_handle())) {
+        wait(acceptor);
+        return;
       }
+      back_off_.expires_after(kBackOff);
+      back_off_.async_wait([this, &acceptor](const asio::error_code& cancelled) {
+        if (!cancelled) {
+          wait(acceptor);
+        }
+      });
     });
   }
 
-  void accept_all(asio::posix::stream_descriptor& socket) {
+  /// Accepts the connections that wait. Returns false if no file is left for one of them.
+  bool accept_all(int socket) {
     while (true) {
-      const int file = accept4(socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      const int file = accept4(socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (file >= 0) {
-        admit(socket.native_handle(), file);
+        admit(socket, file);
       } else if (errno == EMFILE || errno == ENFILE) {
-        turn_one_away(socket.native_handle());
-        return;
+        turn_one_away(socket);
+        return false;
       } else if (errno != EINTR && errno != ECONNABORTED) {
-        return;
+        return true;
       }
     }
   }
 
-  /// Uses the reserve to accept and close a connection, so that its client knows, and then waits a moment.
+  /// Uses the reserve to accept and close a connection, so that its client knows.
   void turn_one_away(int socket) {
     POPRUN_RARE("listener.no-file-left");
-    close(std::exchange(reserve_, -1));
+    close(reserve_);
     if (const int file = accept4(socket, nullptr, nullptr, SOCK_CLOEXEC); file >= 0) {
       close(file);
     }
-    reserve_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    back_off_.expires_after(kBackOff);
+    reserve_ = any_file();
   }
 
   /// A new file gets the lowest free number, so the number shows how many files are open.
@@ -352,28 +349,19 @@ class Port final : public Listener {
     return false;
   }
 
-  void leave_if_alone() {
-    constexpr std::chrono::milliseconds kPoll{2};
-    if (std::ranges::all_of(relays_, [](const std::weak_ptr<Relay>& relay) { return relay.expired(); })) {
-      loop_.stop();
-      return;
-    }
-    back_off_.expires_after(kPoll);
-    back_off_.async_wait([this](const asio::error_code&) { leave_if_alone(); });
-  }
+  static int any_file() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
   Limits limits_;
   std::size_t files_max_ = 0;
-  int port_ = 0;
-  int reserve_ = -1;
+  int reserve_ = any_file();  ///< A file to close when no other is left.
   bool relays_plain_text_ = false;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc_;
 
   asio::io_context loop_{1};
-  std::list<asio::posix::stream_descriptor> sockets_;
+  std::list<tcp::acceptor> acceptors_;
   std::list<std::weak_ptr<Relay>> relays_;  ///< The oldest first.
   asio::steady_timer back_off_;
-  asio::steady_timer farewell_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(loop_);
   std::thread thread_;
 };
 

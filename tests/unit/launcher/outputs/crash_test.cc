@@ -2,7 +2,10 @@
 /// checkpoints and results, and after the first checkpoint at least one.
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <random>
 
 #include <fmt/format.h>
@@ -28,12 +31,28 @@ class CrashedDisk : public ::testing::Test {
  protected:
   CrashedDisk() {
     fs::create_directories(root_);
-    (void)folder_.write("root/metrics.csv", "step,loss\n1,3\n2,2\n3,1\n4,1\n5,1\n6,1\n7,1\n8,1\n");
+    (void)folder_.write("metrics.csv", "step,loss\n1,3\n2,2\n3,1\n4,1\n5,1\n6,1\n7,1\n8,1\n");
   }
 
-  /// Calls `check` with what each crash leaves, and with the number of calls before it.
+  /// Returns the files below a folder, and what they contain.
+  static std::map<std::string, std::string> contents_of(const fs::path& folder) {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      if (entry.is_regular_file()) {
+        std::ifstream file(entry.path(), std::ios::binary);
+        found[fs::relative(entry.path(), folder)] = {std::istreambuf_iterator<char>(file), {}};
+      }
+    }
+    return found;
+  }
+
+  /// Calls `check` with what each crash leaves, and with the number of calls before it. First checks that the recorded
+  /// calls reproduce the folder.
   void crash_everywhere(const testing::RecordedDisk& disk,
                         const std::function<void(const std::string& left, std::size_t calls)>& check) {
+    const std::string whole = folder_.path() / "whole";
+    disk.copy(whole);
+    ASSERT_EQ(contents_of(whole), contents_of(root_)) << "not every call was recorded";
     std::mt19937_64 random(1);
     const std::string left = folder_.path() / "left";
     std::size_t crashes = 0;
@@ -72,7 +91,7 @@ class CrashedDisk : public ::testing::Test {
   }
 
   [[nodiscard]] CheckpointWriter writer(testing::RecordedDisk& disk) {
-    return {{.folder = root_ / "checkpoints", .metrics = root_ / "metrics.csv", .keep = 2},
+    return {{.folder = root_ / "checkpoints", .metrics = folder_.path() / "metrics.csv", .keep = 2},
             [this, &disk](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
               ASSERT_TRUE(news) << news.error().message;
               stored_.emplace_back(disk.calls(), step);

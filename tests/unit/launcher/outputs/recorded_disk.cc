@@ -19,7 +19,19 @@ namespace fs = std::filesystem;
 
 RecordedDisk* recorder = nullptr;
 std::recursive_mutex mutex;
-thread_local bool is_inside = false;  // The recorder's own calls are not recorded.
+thread_local bool is_inside = false;
+
+/// While it exists, this thread's calls are not recorded.
+class Unrecorded {
+ public:
+  Unrecorded() : before_(std::exchange(is_inside, true)) {}
+  Unrecorded(const Unrecorded&) = delete;
+  Unrecorded& operator=(const Unrecorded&) = delete;
+  ~Unrecorded() { is_inside = before_; }
+
+ private:
+  bool before_;
+};
 
 /// Returns the C library's function of this name.
 template <typename Function>
@@ -48,13 +60,12 @@ auto recorded(Call call, Note note) {
     return call();
   }
   const std::lock_guard lock(mutex);
-  is_inside = true;
+  const Unrecorded unrecorded;
   const auto result = call();
   const int reason = errno;
   if (result >= 0 && recorder != nullptr) {
     note(result);
   }
-  is_inside = false;
   errno = reason;
   return result;
 }
@@ -184,12 +195,20 @@ void RecordedDisk::crash(std::size_t count, std::mt19937_64& random, const std::
       image.apply(*all[i], is_torn ? random() % (all[i]->bytes.size() + 1) : all[i]->bytes.size());
     }
   }
-  is_inside = true;
   write(image, 1, to);
-  is_inside = false;
+}
+
+void RecordedDisk::copy(const std::string& to) const {
+  Image image;
+  image.folders[1];
+  for (const Call& call : calls_) {
+    image.apply(call, call.bytes.size());
+  }
+  write(image, 1, to);
 }
 
 void RecordedDisk::write(const Image& image, std::uint64_t node, const std::string& to) const {
+  const Unrecorded unrecorded;
   if (const auto folder = image.folders.find(node); folder != image.folders.end()) {
     fs::create_directories(to);
     for (const auto& [name, child] : folder->second) {

@@ -29,6 +29,9 @@ class RecordedDisk {
   /// independently of each other, as POSIX allows. `random` chooses the prefixes.
   void crash(std::size_t count, std::mt19937_64& random, const std::string& to) const;
 
+  /// Writes to `to`, which must not exist, what the calls did.
+  void copy(const std::string& to) const;
+
   // For the replaced functions.
   struct Call {
     enum class Kind : std::uint8_t { kCreate, kRemove, kRename, kExchange, kWrite, kResize, kSync } kind;

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+
+#include <asio/thread_pool.hpp>
+
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// A thread that uses a disk on behalf of a thread that must not wait for one. A disk can hang for minutes (a frozen
+/// file system, or a network file system whose server is gone), and no write can be cancelled. Tasks run one after the
+/// other. The object itself belongs to one thread.
+class DiskThread {
+ public:
+  using Task = std::function<Status()>;
+
+  DiskThread() = default;
+  DiskThread(const DiskThread&) = delete;
+  DiskThread& operator=(const DiskThread&) = delete;
+  /// Waits for all tasks.
+  ~DiskThread() { thread_.join(); }
+
+  std::shared_future<Status> post(Task task);
+
+  /// Returns whether the task is done. Waits for it for at most `patience`, and not at all while a task for which it
+  /// waited in vain is still not done. Thus the owner's thread rarely waits, and never for long.
+  bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
+
+  /// Returns the seconds for which the present task has been running, or 0 if there is none.
+  [[nodiscard]] double busy_seconds() const;
+
+  static constexpr std::chrono::milliseconds kMoment{100};
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr Clock::time_point kIdle{};
+
+  std::atomic<Clock::time_point> began_ = kIdle;  ///< Start of the present task.
+  std::shared_future<Status> awaited_;            ///< The last task for which a wait was in vain.
+  asio::thread_pool thread_{1};                   ///< Must be the last member: its thread uses those above.
+};
+
+}  // namespace poprun::launcher
