@@ -163,7 +163,7 @@ void Job::finish() {
   }
 }
 
-/// Describes what is still being written.
+/// Names what is still being written.
 std::string Job::unwritten() const {
   return record_.is_writing() ? fmt::format("the files in {}", options_.output.dir)
                               : fmt::format("the checkpoint in {}", options_.checkpoints.dir);
@@ -180,15 +180,15 @@ void Job::wait_for_disk(std::chrono::seconds patience) {
       return end_without_disk();
     }
     console_.say(
-        fmt::format("the job has ended, but the disk has not accepted {} yet; waiting up to {} s for it, or "
-                    "until the next signal",
+        fmt::format("the job has ended, but {} could not be written yet; waiting for the disk for up to {} s, or until "
+                    "the next signal",
                     unwritten(), kDiskTimeMax.count()));
     wait_for_disk(kDiskTimeMax);
   });
 }
 
 void Job::end_without_disk() {
-  console_.say(fmt::format("ending without {}, which the disk has not accepted", unwritten()));
+  console_.say(fmt::format("ending before {} could be written", unwritten()));
   console_.settle();
   std::_Exit(end_.exit_code);
 }

@@ -170,8 +170,9 @@ Rows checkpoints() {
           "DIR; 'auto' looks in --checkpoint-dir, and starts from the beginning if no checkpoint is there",
           Text{}, into(&Options::checkpoints, &CheckpointOptions::resume)),
       row("checkpoints", "restarts", "N", "0",
-          "Maximum number of restarts from the last checkpoint after a failure with exit code 75; lost hosts are left "
-          "out",
+          "Maximum number of restarts from the last checkpoint after failures with exit code 75, counted anew after "
+          "each "
+          "new checkpoint; lost hosts are left out until they answer again",
           Integer{0, 1'000'000}, into(&Options::restarts, &RestartOptions::count_max)),
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
           into(&Options::restarts, &RestartOptions::hosts_min))};

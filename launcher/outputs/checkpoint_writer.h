@@ -41,7 +41,7 @@ class CheckpointWriter {
     std::uint64_t bytes = 0;
     double seconds = 0;  ///< Wall time from the arrival of the first part.
   };
-  /// Called when a checkpoint is complete, or, with the reason, when the disk has not accepted it.
+  /// Called with a complete checkpoint, or with the reason why it could not be stored.
   using News = std::function<void(std::uint64_t step, const Result<Stored>&)>;
 
   CheckpointWriter(Setup setup, News news);

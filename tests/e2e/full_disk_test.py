@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A disk that is full or hangs does not cost the training: results wait, and are written when the disk accepts them."""
 import os
+import re
 import shutil
 import signal
 import socket
@@ -165,9 +166,9 @@ class HungDisk(JobTest):
         time.sleep(1)
         job.process.send_signal(signal.SIGTERM)
         job.wait_until(lambda: "has not stopped within 3 s" in job.stderr, "drain timeout", 30)
-        job.wait_until(lambda: "the disk has not accepted the files in" in job.stderr, "wait for the disk", 30)
+        job.wait_until(lambda: re.search("the files in .* could not be written yet", job.stderr), "wait for the disk", 30)
         job.process.send_signal(signal.SIGTERM)
-        job.wait_until(lambda: "ending without the files in" in job.stderr, "end", 10)
+        job.wait_until(lambda: "ending before the files in" in job.stderr, "end", 10)
         self.freeze("--unfreeze")  # Until then, the kernel keeps the thread that writes, and with it the process.
         self.assertEqual(job.wait(10), 143, job.stderr)
 

@@ -7,8 +7,7 @@
 Each mutant negates a condition, swaps && and ||, or removes a call whose result is not used (fsync, close, lock, erase
 ...) or a POPRUN_TRY. The room's unit tests must then fail. Survivors are printed with file, line and change, and the
 exit code is 1 if fewer than --score of the mutants are found. A survivor for which survivors.txt gives a reason (one
-line each, `FILE: the line's text # reason`) does not count. The sources are restored at the end, and also after Ctrl-C;
-a copy of the tree is changed, never the tree itself."""
+line each, `FILE: the line's text # reason`) does not count. Only a copy of the tree is changed."""
 import argparse
 import dataclasses
 import pathlib
