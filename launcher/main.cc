@@ -15,6 +15,7 @@
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
 #include "launcher/job/subcommands.h"
+#include "launcher/job/world.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/options/help.h"
 #include "launcher/options/parse.h"
@@ -150,7 +151,7 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
     console.out(topology_table(placement));
   }
   keep_freed_memory();
-  return run_attempts(options, placement, console, launched_at);
+  return run_attempts(real_world(), options, placement, console, launched_at);
 }
 
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
@@ -229,7 +230,7 @@ int main(int argc, char** argv) {
   poprun::launcher::unblock_signals();
   poprun::leave_no_core_dumps();
   poprun::end_in_a_line_at_limits("poprun-emu");
-  const double launched_at = poprun::launcher::monotonic_seconds();
+  const double launched_at = poprun::launcher::real_world().now();
   std::signal(SIGPIPE, SIG_IGN);                      // The job must survive the reader of its output.
   std::signal(SIGUSR1, SIG_IGN);                      // Ignored until there is a job that can take a checkpoint.
   std::signal(SIGXFSZ, SIG_IGN);                      // A file size limit (ulimit -f) is reported like a full disk.

@@ -58,6 +58,10 @@ if(POPRUN_SANITIZE)
   # With a sanitizer, g++ 12 falsely reports uninitialised members in every std::regex (GCC bug 105562).
   target_compile_options(poprun_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  if(POPRUN_SANITIZE MATCHES "thread")
+    # Asio's fences, of which ThreadSanitizer warns that it does not know them, are beside its locks.
+    target_compile_options(poprun_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+  endif()
 endif()
 set(POPRUN_TIDY_COMMAND "")
 if(POPRUN_TIDY)

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +12,6 @@
 #include "launcher/mpi/mpirun.h"
 #include "launcher/options/shell_words.h"
 #include "launcher/outputs/result_files.h"
-#include "launcher/process/process_handle.h"
-#include "launcher/wire/coordinator.h"
 #include "replica/base/rare.h"
 #include "replica/base/text.h"
 
@@ -29,21 +26,6 @@ constexpr double kLeastSeconds = 0.001;  // Not 0, because 0 means no limit.
 /// out. However, a first attempt that could not reach its hosts is not repeated, because it never ran.
 bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
   return end.may_pass && (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
-}
-
-/// Pauses. Returns the signal that ended the pause early, or 0 if none did.
-int pause(double seconds) {
-  sigset_t ends{};
-  sigemptyset(&ends);
-  for (const int number : ending_signals()) {
-    sigaddset(&ends, number);
-  }
-  sigset_t before{};
-  pthread_sigmask(SIG_BLOCK, &ends, &before);
-  const timespec wait{static_cast<std::time_t>(seconds), 0};
-  const int number = sigtimedwait(&ends, nullptr, &wait);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return std::max(number, 0);
 }
 
 /// Places the job on all hosts except `lost`. Errors: kUsage if too few hosts are left.
@@ -82,7 +64,8 @@ std::vector<std::string> that_answer(const std::vector<std::string>& hosts, cons
 
 }  // namespace
 
-JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at) {
+JobEnd run_attempts(World& world, const Options& options, const Placement& placement, Console& console,
+                    double launched_at) {
   if (options.restarts.count_max > 0 && placement.hosts.size() < options.restarts.hosts_min) {
     console.say(
         fmt::format("--hosts-min {}: the job has {}, so it could never be restarted; lower --hosts-min, or add hosts",
@@ -98,7 +81,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
   for (std::uint32_t attempts = 0;; ++attempts, ++restarts) {
     JobEnd end;
     {
-      Job job(attempt, where, console, folder, launched_at, attempts);
+      Job job(world, attempt, where, console, folder, launched_at, attempts);
       end = job.run();
     }
     std::signal(SIGUSR1, SIG_IGN);  // Between attempts, there is no job that could take a checkpoint.
@@ -126,7 +109,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts.count_max, wait,
                             lost.empty() ? "" : fmt::format(", without {}", fmt::join(lost, ", "))));
     POPRUN_RARE("job.restart");
-    if (const int number = pause(wait); number != 0) {
+    if (const int number = world.pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
     // Until the job has stored a checkpoint, a restart repeats the first start. It overwrites what the job left behind,
@@ -134,7 +117,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (end.has_checkpoint) {
       attempt.checkpoints.resume = "auto";
     }
-    const double now = monotonic_seconds();
+    const double now = world.now();
     if (attempt.timeouts.job_seconds > 0) {
       attempt.timeouts.job_seconds = std::max(kLeastSeconds, attempt.timeouts.job_seconds - (now - launched_at));
     }

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "launcher/verdict/same_numerics.h"
-#include "launcher/wire/coordinator.h"
 #include "replica/base/rare.h"
 #include "replica/base/text.h"
 
@@ -56,8 +55,9 @@ constexpr double kLateSeconds = 5;    // After this further time, a request is a
 
 }  // namespace
 
-JobCheckpoints::JobCheckpoints(asio::io_context& loop, const Options& options, Console& console)
-    : loop_(loop),
+JobCheckpoints::JobCheckpoints(const World& world, asio::io_context& loop, const Options& options, Console& console)
+    : world_(world),
+      loop_(loop),
       options_(options),
       console_(console),
       writer_({.folder = options.checkpoints.dir,
@@ -78,7 +78,7 @@ Status JobCheckpoints::find(const std::string& onnx_sha256) {
   if (resumed_) {
     POPRUN_TRY(check_same_job(*resumed_, options_.config, onnx_sha256));
     last_step_ = resumed_step();
-    last_at_ = monotonic_seconds() - age_of(*resumed_);
+    last_at_ = world_.now() - age_of(*resumed_);
     console_.say(fmt::format("resuming from {}, after step {}", resumed_->folder, last_step_));
   }
   identity_.set_onnx_sha256(onnx_sha256);
@@ -201,7 +201,7 @@ std::optional<std::uint64_t> JobCheckpoints::due(std::uint64_t step, std::uint64
 
 void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
   const bool was_wished = requests_.came(step);
-  const double now = monotonic_seconds();
+  const double now = world_.now();
   if (news) {
     ++stored_;
     last_ = *news;

@@ -6,6 +6,7 @@
 
 #include <asio/io_context.hpp>
 
+#include "launcher/job/world.h"
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/checkpoint_writer.h"
@@ -61,7 +62,7 @@ class CheckpointRequests {
 class JobCheckpoints {
  public:
   /// All references must outlive this.
-  JobCheckpoints(asio::io_context& loop, const Options& options, Console& console);
+  JobCheckpoints(const World& world, asio::io_context& loop, const Options& options, Console& console);
 
   /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of the model's ONNX file, if there is
   /// one. Errors: kUsage if there is no checkpoint, if it belongs to a different job, or if the folder contains
@@ -90,7 +91,7 @@ class JobCheckpoints {
 
   /// Returns the step of the last checkpoint that this job stored or resumed from, or 0 if there is none.
   [[nodiscard]] std::uint64_t last_step() const { return last_step_; }
-  /// Returns the time at which the last checkpoint was stored, in seconds of the loop's clock.
+  /// Returns the time at which the last checkpoint was stored, in the world's seconds.
   [[nodiscard]] double last_at() const { return last_at_; }
 
   /// Returns "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s", or "" before the first checkpoint.
@@ -103,6 +104,7 @@ class JobCheckpoints {
   void on_news(std::uint64_t step, const Result<CheckpointWriter::Stored>& news);
   void tell_of_slowness(const CheckpointWriter::Stored& stored);
 
+  const World& world_;
   asio::io_context& loop_;
   const Options& options_;
   Console& console_;

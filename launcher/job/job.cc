@@ -1,6 +1,5 @@
 #include "launcher/job/job.h"
 
-#include <chrono>
 #include <csignal>
 #include <utility>
 
@@ -24,27 +23,30 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, FolderLock& folder, double launched_at,
-         std::uint32_t restarts)
-    : options_(options),
+Job::Job(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder,
+         double launched_at, std::uint32_t restarts)
+    : world_(world),
+      options_(options),
       placement_(placement),
       console_(console),
+      own_address_(own_address(placement)),
       launched_at_(launched_at),
       restarts_(restarts),
       signals_(loop_, SIGUSR1),
-      timer_(loop_),
-      end_timer_(loop_),
-      processes_(loop_, options, placement, console, security_,
-                 {.on_mpirun_line = [this](std::string_view line, bool is_stderr) { on_mpirun_line(line, is_stderr); },
-                  .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
-                  .on_dataset = [this](const auto& served) { on_dataset(served); },
-                  .on_data_server_exit = [this](int status) { on_data_server_exit(status); }}),
+      alarm_(world.alarm(loop_)),
+      end_alarm_(world.alarm(loop_)),
+      processes_(world.processes(
+          loop_, options, placement, console, security_,
+          {.on_mpirun_line = [this](std::string_view line, bool is_stderr) { on_mpirun_line(line, is_stderr); },
+           .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
+           .on_dataset = [this](const auto& served) { on_dataset(served); },
+           .on_data_server_exit = [this](int status) { on_data_server_exit(status); }})),
       state_(placement, launched_at, options.hosts.cpu_isa),
       deadlines_(limits_of(options), launched_at),
       drain_point_(placement.num_instances),
       stragglers_(placement.num_replicas),
-      record_(options, placement, console, folder),
-      checkpoints_(loop_, options, console) {
+      record_(world, options, placement, console, folder),
+      checkpoints_(world, loop_, options, console) {
   for (const int number : ending_signals()) {
     signals_.add(number);
   }
@@ -54,11 +56,11 @@ JobEnd Job::run() {
   wait_for_signal();
   wait_for_deadline();
   const Status started = prepare();
-  deadlines_.started(monotonic_seconds());
+  deadlines_.started(world_.now());
   if (!started) {
     give_error(started.error());
   }
-  loop_.run();
+  world_.run(loop_);
   end_.may_pass = end_.may_pass && signal_ == 0 &&
                   (end_.exit_code == exit_code_of(ErrorCode::kInfrastructure) ||
                    end_.exit_code == exit_code_of(ErrorCode::kUnreachable));
@@ -79,7 +81,7 @@ Reaction Job::react(JobEvent event) {
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
-  Status joined = state_.join(request, monotonic_seconds());
+  Status joined = state_.join(request, world_.now());
   if (joined) {
     joined = checkpoints_.take_numerics(request);
   }
@@ -87,18 +89,18 @@ Status Job::on_join(const proto::JoinRequest& request) {
     give_error(joined.error());
     return joined;
   }
-  deadlines_.joined(monotonic_seconds());
-  processes_.replicas_run();
+  deadlines_.joined(world_.now());
+  processes_->replicas_run();
   record_.begin_logs(request.instance(), state_.instances()[request.instance()]);
   if (options_.verbosity > 0) {
-    console_.say(fmt::format("{} joined after {:.2f} s", describe(state_, request.instance()),
-                             monotonic_seconds() - launched_at_));
+    console_.say(
+        fmt::format("{} joined after {:.2f} s", describe(state_, request.instance()), world_.now() - launched_at_));
   }
   return joined;
 }
 
 void Job::on_beat(const proto::Beat& beat) {
-  state_.beat(beat, monotonic_seconds());
+  state_.beat(beat, world_.now());
   stragglers_.beat(beat);
   drain_point_.beat(beat);
   tell_where_to_stop();
@@ -130,12 +132,12 @@ Status Job::on_report(const proto::ReportItem& item) {
     checkpoints_.writer().limit_to(item.shape().total_steps());
   }
   const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
-  Status taken = record_.take(item, shows, monotonic_seconds());
+  Status taken = record_.take(item, shows, world_.now());
   if (!taken) {
     end_.may_pass = end_.may_pass && !shows;  // A restarted job could not write the item either.
     give_error(taken.error());
   } else if (item.has_dumped()) {
-    deadlines_.dump_came(monotonic_seconds());
+    deadlines_.dump_came(world_.now());
   }
   return taken;
 }
@@ -154,15 +156,13 @@ Status Job::on_report_end() {
 }
 
 void Job::wait_for_deadline() {
-  const double now = monotonic_seconds();
-  const std::chrono::duration<double> wait(deadlines_.next(facts(), now) - now);
-  timer_.expires_after(std::chrono::ceil<std::chrono::steady_clock::duration>(wait));
-  timer_.async_wait([this](const asio::error_code& error) {
-    const Reaction reaction = error ? Reaction::kIgnore : react(JobEvent::kTick);
+  const double now = world_.now();
+  alarm_->set(deadlines_.next(facts(), now) - now, [this] {
+    const Reaction reaction = react(JobEvent::kTick);
     if (reaction == Reaction::kIgnore) {
       return;
     }
-    const double woke_at = monotonic_seconds();
+    const double woke_at = world_.now();
     notice_own_silence(woke_at);
     if (reaction == Reaction::kWatchDrain) {
       record_.tell_stopping(state_, woke_at);
@@ -179,7 +179,7 @@ Deadlines::Facts Job::facts() const {
   const bool silence_counts = reaction_to(JobEvent::kTrouble, phase_, {}) == Reaction::kJudge;
   return {.joining = data_waits_ && !state_.all_joined(),
           .done = record_.results().complete() && state_.all_left(),
-          .processes_run = processes_.any_run(),
+          .processes_run = processes_->any_run(),
           .oldest_heartbeat = silence_counts ? state_.oldest_heartbeat() : std::nullopt};
 }
 
@@ -233,7 +233,7 @@ void Job::do_what_is_due(double now) {
       POPRUN_RARE("job.absent-replica");
       state_.end_joining();
       return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now),
-                                          fmt::format("{}:{}", processes_.own_address(), coordinator_->port())));
+                                          fmt::format("{}:{}", own_address_, coordinator_->port())));
     case Deadlines::Due::kMpirunEnd:
       console_.say(fmt::format("the job has finished, but mpirun is still running after {} s; ending mpirun",
                                options_.timeouts.heartbeat_seconds));
@@ -247,7 +247,7 @@ void Job::do_what_is_due(double now) {
       return end_at_timeout(now);
     case Deadlines::Due::kKill:
       POPRUN_RARE("job.killed");
-      return processes_.kill();
+      return processes_->kill();
     case Deadlines::Due::kFinish:
       return finish();
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,13 +9,12 @@
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
-#include <asio/steady_timer.hpp>
 
 #include "launcher/job/checkpoints.h"
 #include "launcher/job/data_service.h"
 #include "launcher/job/inquiry.h"
-#include "launcher/job/processes.h"
 #include "launcher/job/record.h"
+#include "launcher/job/world.h"
 #include "launcher/metrics/job_metrics.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/options/options.h"
@@ -52,11 +50,11 @@ struct JobEnd {
 /// and the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at` is monotonic_seconds() at the start of the command or of this attempt. `restarts` is the number of
+  /// `launched_at` is the world's time at the start of the command or of this attempt. `restarts` is the number of
   /// earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All references must
   /// outlive this.
-  Job(const Options& options, const Placement& placement, Console& console, FolderLock& folder, double launched_at,
-      std::uint32_t restarts);
+  Job(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder,
+      double launched_at, std::uint32_t restarts);
 
   /// Runs the job and returns how it ended, with the exit code of poprun-emu. By then, all messages have been printed.
   JobEnd run();
@@ -106,7 +104,7 @@ class Job final : private CoordinatorEvents {
   void give_results_up(const Error& error, std::string_view after);
   void stop(int exit_code);
   void finish();
-  void wait_for_disk(std::chrono::seconds patience);
+  void wait_for_disk(double seconds);
   [[nodiscard]] std::string unwritten() const;
   void end_without_disk();
 
@@ -114,9 +112,23 @@ class Job final : private CoordinatorEvents {
   Status start_metrics();
   [[nodiscard]] JobMetrics metrics(double now) const;  ///< Does not set start_time_seconds.
 
+  [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
+  /// Returns whether other hosts can reach the job's services, in which case the services use TLS.
+  [[nodiscard]] bool services_leave_loopback() const { return leaves_loopback(listens_at() + ":"); }
+
+  [[nodiscard]] std::string metrics_address() const {
+    return options_.metrics.address.empty() ? listens_at() : options_.metrics.address;
+  }
+  /// Returns whether other hosts can read the metrics, which then use TLS.
+  [[nodiscard]] bool metrics_leave_loopback() const {
+    return options_.metrics.port != 0 && leaves_loopback(metrics_address() + ":");
+  }
+
+  World& world_;
   const Options& options_;
   const Placement& placement_;
   Console& console_;
+  std::string own_address_;
   double launched_at_;
   std::uint32_t restarts_;
   Security security_;  ///< Set by `prepare`.
@@ -124,9 +136,9 @@ class Job final : private CoordinatorEvents {
 
   asio::io_context loop_;
   asio::signal_set signals_;
-  asio::steady_timer timer_;
-  asio::steady_timer end_timer_;
-  JobProcesses processes_;
+  std::unique_ptr<Alarm> alarm_;
+  std::unique_ptr<Alarm> end_alarm_;
+  std::unique_ptr<JobProcesses> processes_;
   JobState state_;
   Deadlines deadlines_;
   DrainPoint drain_point_;
@@ -144,8 +156,9 @@ class Job final : private CoordinatorEvents {
 
 /// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, after a
 /// pause that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint of a
-/// later step than any before renews the number of restarts. `launched_at` is monotonic_seconds() at the start.
-JobEnd run_attempts(const Options& options, const Placement& placement, Console& console, double launched_at);
+/// later step than any before renews the number of restarts. `launched_at` is the world's time at the start.
+JobEnd run_attempts(World& world, const Options& options, const Placement& placement, Console& console,
+                    double launched_at);
 
 /// Returns the answer that every instance gets when it joins: the job as requested, with the dataset as served. If
 /// there is no test data, nothing is evaluated. If `resumed` is set, training resumes from this checkpoint.

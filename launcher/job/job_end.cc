@@ -1,7 +1,5 @@
 // The end of a job: requests to stop, and the wait for files, processes and disk. Class Job begins in job.cc.
-#include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -12,8 +10,8 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::chrono::seconds kDiskTimeUntold{5};
-constexpr std::chrono::seconds kDiskTimeMax{600};
+constexpr double kDiskSecondsUntold = 5;
+constexpr double kDiskSecondsMax = 600;
 
 }  // namespace
 
@@ -57,7 +55,7 @@ void Job::on_signal(int number) {
   } else if (reaction == Reaction::kEndComplete) {
     stop(code_of_results());
   } else if (reaction == Reaction::kKill) {  // mpirun has already had time to clean up.
-    processes_.kill();
+    processes_->kill();
   } else if (reaction == Reaction::kLeave) {
     end_without_disk();
   }
@@ -65,7 +63,7 @@ void Job::on_signal(int number) {
 
 /// Stops the job at its next micro-batch or, in an evaluation, at the next batch, and saves the results.
 void Job::drain() {
-  deadlines_.draining(monotonic_seconds());
+  deadlines_.draining(world_.now());
   const bool trained = record_.steps() == record_.total_steps();
   const std::string limit = options_.timeouts.drain_seconds > 0
                                 ? fmt::format(", in at most {} s (--drain-timeout)", options_.timeouts.drain_seconds)
@@ -90,7 +88,7 @@ void Job::end_drain() {
   }
   console_.say(fmt::format(
       "the job has not stopped within {} s, the limit of --drain-timeout ({}); ending it without saving the weights",
-      options_.timeouts.drain_seconds, record_.awaited(state_, monotonic_seconds())));
+      options_.timeouts.drain_seconds, record_.awaited(state_, world_.now())));
   stop(128 + signal_);
 }
 
@@ -142,20 +140,20 @@ void Job::give_results_up(const Error& error, std::string_view after) {
 void Job::stop(int exit_code) {
   react(JobEvent::kOutcome);
   end_.exit_code = exit_code;
-  deadlines_.stopping(monotonic_seconds());
+  deadlines_.stopping(world_.now());
   if (coordinator_ != nullptr) {
     coordinator_->close();  // mpirun may still start some replicas, which must not join.
   }
-  processes_.terminate();
+  processes_->terminate();
 }
 
 void Job::finish() {
   react(JobEvent::kProcessesGone);
-  processes_.clear_away();
+  processes_->clear_away();
   record_.close(/*ended_early=*/signal_ != 0, checkpoints_.summary());
   checkpoints_.writer().no_more_metrics();
   const auto end_loop = [this] { record_.when_written([this] { loop_.stop(); }); };
-  wait_for_disk(kDiskTimeUntold);
+  wait_for_disk(kDiskSecondsUntold);
   if (coordinator_ == nullptr) {
     end_loop();
   } else {
@@ -170,27 +168,23 @@ std::string Job::unwritten() const {
 }
 
 /// Waits for the disk if something is still being written. The disk may hang, and a write cannot be cancelled.
-void Job::wait_for_disk(std::chrono::seconds patience) {
-  end_timer_.expires_after(patience);
-  end_timer_.async_wait([this](const asio::error_code& error) {
-    if (error) {
-      return;
-    }
+void Job::wait_for_disk(double seconds) {
+  end_alarm_->set(seconds, [this] {
     if (react(JobEvent::kDiskTime) == Reaction::kLeave) {
       return end_without_disk();
     }
     console_.say(
         fmt::format("the job has ended, but {} could not be written yet; waiting for the disk for up to {} s, or until "
                     "the next signal",
-                    unwritten(), kDiskTimeMax.count()));
-    wait_for_disk(kDiskTimeMax);
+                    unwritten(), kDiskSecondsMax));
+    wait_for_disk(kDiskSecondsMax);
   });
 }
 
 void Job::end_without_disk() {
   console_.say(fmt::format("ending before {} could be written", unwritten()));
   console_.settle();
-  std::_Exit(end_.exit_code);
+  world_.leave(end_.exit_code);
 }
 
 }  // namespace poprun::launcher

@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kAnswerPatience{2};
 
 void Job::on_leave(std::uint32_t instance, bool orderly) {
   state_.leave(instance, orderly);
-  deadlines_.left(monotonic_seconds());
+  deadlines_.left(world_.now());
   drain_point_.left(instance);
   tell_where_to_stop();
   if (!orderly) {
@@ -30,7 +30,7 @@ void Job::on_leave(std::uint32_t instance, bool orderly) {
 }
 
 void Job::on_failure(const proto::Failure& failure) {
-  state_.failure(failure, monotonic_seconds());
+  state_.failure(failure, world_.now());
   trouble(Deadlines::trouble_of_failure(failure.exit_code(), record_.dumps_may_come()));
 }
 
@@ -39,7 +39,7 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   const std::size_t held = output.held_lines();
   output.take(line, is_stderr);
   if (output.held_lines() > held) {
-    deadlines_.mpirun_line_held(monotonic_seconds());
+    deadlines_.mpirun_line_held(world_.now());
   }
   MpirunFindings found = output.notices().findings();
   if (found.start_failure && found.start_failure->no_daemon &&
@@ -59,7 +59,7 @@ void Job::on_mpirun_exit(int status) {
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   const Reaction reaction = react(clean ? JobEvent::kMpirunDone : JobEvent::kMpirunFailed);
   if (reaction == Reaction::kSaveAlone) {
-    return look_after_results(monotonic_seconds());
+    return look_after_results(world_.now());
   }
   if (reaction == Reaction::kIgnore) {
     return;
@@ -68,7 +68,7 @@ void Job::on_mpirun_exit(int status) {
     return decide();
   }
   if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
-    if (const Status fits = processes_.check_mpirun(); !fits) {
+    if (const Status fits = processes_->check_mpirun(); !fits) {
       return give_error(fits.error());
     }
   }
@@ -80,7 +80,7 @@ void Job::on_data_server_exit(int status) {
     return;
   }
   console_.say(fmt::format("the data server {}; replicas retry for {} s and lose nothing if you restart the server: {}",
-                           exit_text(status), options_.hostio.timeout_seconds, processes_.restart_command()));
+                           exit_text(status), options_.hostio.timeout_seconds, processes_->restart_command()));
 }
 
 /// Records a sign of trouble, and waits a little for messages that explain it.
@@ -88,7 +88,7 @@ void Job::trouble(Deadlines::Trouble kind) {
   if (react(JobEvent::kTrouble) == Reaction::kIgnore) {
     return;
   }
-  const double now = monotonic_seconds();
+  const double now = world_.now();
   deadlines_.trouble(kind, now);
   if (deadlines_.due(facts(), now) == Deadlines::Due::kVerdict) {
     decide();
@@ -97,7 +97,7 @@ void Job::trouble(Deadlines::Trouble kind) {
 
 void Job::decide() {
   deadlines_.judged();
-  if (std::optional<Verdict> verdict = name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
+  if (std::optional<Verdict> verdict = name_cause(state_, world_.now(), deadlines_.quiet_seconds())) {
     if (deadlines_.awaits_dumps() && record_.dumps_may_come()) {
       verdict->more.emplace_back("  replica 0 did not send all of its dump");
     }
@@ -129,7 +129,7 @@ void Job::give_verdict(const Verdict& verdict) {
   if (reaction == Reaction::kIgnore) {
     return;
   }
-  const double now = monotonic_seconds();
+  const double now = world_.now();
   if (reaction == Reaction::kSaveAlone) {  // The job is complete, whatever has failed since.
     console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
     return look_after_results(now);

@@ -65,16 +65,16 @@ Status Job::start_metrics() {
   if (options_.metrics.port == 0) {
     return {};
   }
-  const std::string address = options_.metrics.address.empty() ? processes_.listens_at() : options_.metrics.address;
   // This is computed only once, since a later change of the clock must not move the start.
-  const double launched = seconds_since_1970() - (monotonic_seconds() - launched_at_);
+  const double launched = seconds_since_1970() - (world_.now() - launched_at_);
   const auto page = [this, launched] {
-    JobMetrics told = metrics(monotonic_seconds());
+    JobMetrics told = metrics(world_.now());
     told.start_time_seconds = launched;
     return exposition_of(told);
   };
-  POPRUN_ASSIGN(metrics_server_, MetricsServer::start(loop_, address, options_.metrics.port, page));
-  console_.say(fmt::format("metrics: http://{}/metrics", metrics_server_->host_port()));
+  POPRUN_ASSIGN(metrics_server_, MetricsServer::start(loop_, metrics_address(), options_.metrics.port, page,
+                                                      security_.identity(metrics_leave_loopback())));
+  console_.say(fmt::format("metrics: {}", metrics_server_->url()));
   return {};
 }
 

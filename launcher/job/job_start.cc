@@ -55,8 +55,8 @@ Status Job::prepare() {
   if (const auto warning = warning_about_key(options_.hostio.tls_files.key)) {
     console_.say(fmt::format("warning: {}", *warning));
   }
-  const bool leave_loopback = processes_.services_leave_loopback();
-  POPRUN_ASSIGN(security_, job_security(options_.hostio.tls_files, leave_loopback));
+  const bool leave_loopback = services_leave_loopback();
+  POPRUN_ASSIGN(security_, job_security(options_.hostio.tls_files, leave_loopback || metrics_leave_loopback()));
   POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
   if (const int refused = check_model(options_, inputs_.onnx, console_); refused != 0) {
     stop(refused);
@@ -67,18 +67,19 @@ Status Job::prepare() {
   POPRUN_TRY(checkpoints_.find(onnx.empty() ? "" : sha256_of(onnx)));
   POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), restarts_ > 0));
   POPRUN_TRY(checkpoints_.take_folder());
-  POPRUN_TRY(processes_.check());
-  POPRUN_ASSIGN(coordinator_, Coordinator::start(loop_, *this,
-                                                 {.bind_host = processes_.listens_at(),
-                                                  .token = security_.token,
-                                                  .identity = security_.identity(leave_loopback),
-                                                  .job = {placement_.num_instances, placement_.replicas_per_instance()},
-                                                  .launched_at = launched_at_,
-                                                  .initial_weights = inputs_.initial_weights,
-                                                  .onnx_model = inputs_.onnx,
-                                                  .checkpoints = checkpoints_.writer(),
-                                                  .resumed_state = checkpoints_.resumed_state()}));
-  return processes_.start(coordinator_->port());
+  POPRUN_TRY(processes_->check());
+  POPRUN_ASSIGN(coordinator_, world_.serve(loop_, *this,
+                                           {.bind_host = listens_at(),
+                                            .token = security_.token,
+                                            .epoch = record_.epoch(),
+                                            .identity = security_.identity(leave_loopback),
+                                            .job = {placement_.num_instances, placement_.replicas_per_instance()},
+                                            .launched_at = launched_at_,
+                                            .initial_weights = inputs_.initial_weights,
+                                            .onnx_model = inputs_.onnx,
+                                            .checkpoints = checkpoints_.writer(),
+                                            .resumed_state = checkpoints_.resumed_state()}));
+  return processes_->start(coordinator_->port(), record_.epoch());
 }
 
 void Job::on_dataset(const Result<ServedDataset>& served) {

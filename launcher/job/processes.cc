@@ -3,13 +3,16 @@
 #include <cstdlib>
 #include <list>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
 #include <fmt/format.h>
 
+#include "collectives/session/session.h"
 #include "launcher/mpi/mpirun.h"
+#include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
 namespace {
@@ -71,21 +74,49 @@ class Knocks : public std::enable_shared_from_this<Knocks> {
   std::function<void(std::vector<std::string>)> then_;
 };
 
-}  // namespace
+class RealProcesses final : public JobProcesses {
+ public:
+  RealProcesses(asio::io_context& loop, const Options& options, const Placement& placement, Console& console,
+                const Security& security, Events events)
+      : loop_(loop),
+        options_(options),
+        placement_(placement),
+        console_(console),
+        security_(security),
+        own_address_(own_address(placement)),
+        events_(std::move(events)),
+        place_(collectives::session_place(machine_name())),
+        supervisor_(loop) {}
 
-JobProcesses::JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement, Console& console,
-                           const Security& security, Events events)
-    : loop_(loop),
-      options_(options),
-      placement_(placement),
-      console_(console),
-      security_(security),
-      own_address_(launcher::own_address(placement)),
-      events_(std::move(events)),
-      place_(collectives::session_place(machine_name())),
-      supervisor_(loop) {}
+  Status check() override;
+  Status start(int coordinator_port, std::uint64_t epoch) override;
+  [[nodiscard]] Status check_mpirun() const override { return check_mpirun_program(programs_.mpirun); }
+  void replicas_run() override { folder_->learn(); }
+  [[nodiscard]] bool any_run() const override { return supervisor_.anything_runs(); }
+  [[nodiscard]] std::string restart_command() const override;
+  void terminate() override;
+  void kill() override { supervisor_.kill_all(); }
+  void clear_away() override;
 
-Status JobProcesses::check() {
+ private:
+  Status start_mpirun(int coordinator_port, std::uint64_t epoch);
+  Status start_data_service();
+
+  asio::io_context& loop_;
+  const Options& options_;
+  const Placement& placement_;
+  Console& console_;
+  const Security& security_;
+  std::string own_address_;
+  Events events_;
+  collectives::SessionPlace place_;               ///< Place of the session folder on this machine.
+  std::optional<collectives::JobFolder> folder_;  ///< Set by `check`.
+  Supervisor supervisor_;
+  Programs programs_;
+  std::optional<DataService> data_;  ///< Set by `start`.
+};
+
+Status RealProcesses::check() {
   POPRUN_ASSIGN(programs_, find_programs(/*other_hosts=*/!placement_.all_local));
   collectives::remove_leftovers(place_);
   POPRUN_TRY(check_room_for_mpi_session(place_, placement_.num_instances));
@@ -94,21 +125,23 @@ Status JobProcesses::check() {
   return {};
 }
 
-Status JobProcesses::start(int coordinator_port) {
-  POPRUN_TRY(start_mpirun(coordinator_port));
+Status RealProcesses::start(int coordinator_port, std::uint64_t epoch) {
+  POPRUN_TRY(start_mpirun(coordinator_port, epoch));
   return start_data_service();
 }
 
-Status JobProcesses::start_mpirun(int coordinator_port) {
+Status RealProcesses::start_mpirun(int coordinator_port, std::uint64_t epoch) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
   // If no process of this job survives to remove the folder, a later job recognises it by its path and removes it.
   program.environment.emplace_back(std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR",
                                    folder_->path());
-  program.environment.emplace_back("POPRUN_EMU_COORDINATOR", fmt::format("{}:{}", own_address_, coordinator_port));
+  program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
+                                   fmt::format("{}:{}/{}", own_address_, coordinator_port, epoch));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", security_.token);
-  program.environment.emplace_back("POPRUN_EMU_TLS", security_.variable(services_leave_loopback()));
+  program.environment.emplace_back("POPRUN_EMU_TLS",
+                                   security_.variable(leaves_loopback(listening_address(own_address_) + ":")));
   if (options_.verbosity > 0) {
     console_.say(fmt::format("running {}", shell_line(command)));
   }
@@ -117,7 +150,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
       [this](std::string_view line) { events_.on_mpirun_line(line, true); }, events_.on_mpirun_exit);
 }
 
-Status JobProcesses::start_data_service() {
+Status RealProcesses::start_data_service() {
   data_.emplace(
       loop_, supervisor_, console_, options_,
       DataService::Setup{.program = programs_.data_server, .own_address = own_address_, .security = security_},
@@ -125,7 +158,7 @@ Status JobProcesses::start_data_service() {
   return data_->start();
 }
 
-std::string JobProcesses::restart_command() const {
+std::string RealProcesses::restart_command() const {
   if (token_is_users()) {
     return data_->restart_command();
   }
@@ -133,18 +166,26 @@ std::string JobProcesses::restart_command() const {
                      supervisor_.mpirun_pid(), data_->restart_command());
 }
 
-void JobProcesses::terminate() {
+void RealProcesses::terminate() {
   if (data_) {
     data_->forget();
   }
   supervisor_.terminate();
 }
 
-void JobProcesses::clear_away() {
+void RealProcesses::clear_away() {
   supervisor_.kill_all();
   if (folder_) {
     folder_->remove();
   }
+}
+
+}  // namespace
+
+std::unique_ptr<JobProcesses> JobProcesses::real(asio::io_context& loop, const Options& options,
+                                                 const Placement& placement, Console& console, const Security& security,
+                                                 Events events) {
+  return std::make_unique<RealProcesses>(loop, options, placement, console, security, std::move(events));
 }
 
 void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts, std::chrono::milliseconds patience,

@@ -18,14 +18,16 @@ constexpr double kDiskPatienceSeconds = 5;
 
 }  // namespace
 
-JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console, FolderLock& folder)
+JobRecord::JobRecord(World& world, const Options& options, const Placement& placement, Console& console,
+                     FolderLock& folder)
     : options_(options),
       placement_(placement),
       console_(console),
       folder_(folder),
       display_(console, options.config),
-      results_(disk_, options.output.dir, options.config),
-      logs_(disk_, logs_folder(), placement.num_replicas),
+      disk_(world.disk()),
+      results_(*disk_, options.output.dir, options.config),
+      logs_(*disk_, logs_folder(), placement.num_replicas),
       router_(console, logs_, placement_,
               {.only_instance = options.output.only_instance,
                .show_mpirun = options.verbosity > 0,
@@ -88,7 +90,7 @@ std::string JobRecord::how_far(const JobState& state) const {
 void JobRecord::refresh(double now) {
   const Status results = results_.refresh(now);
   const Status logs = logs_.flush();
-  const double busy = disk_.busy_seconds();
+  const double busy = disk_->busy_seconds();
   const Status responds =
       busy < kDiskPatienceSeconds || results_.reported()
           ? Status{}
@@ -138,8 +140,8 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
   constexpr std::chrono::seconds kPatience{2};
   const std::string path = results_.path(traces_of(options_.config).failure);
   const std::shared_future<Status> writing =
-      disk_.post([path, text = failure_report(state, verdict, now)] { return write_whole_file(path, {text}); });
-  if (!disk_.is_done(writing, kPatience)) {
+      disk_->post([path, text = failure_report(state, verdict, now)] { return write_whole_file(path, {text}); });
+  if (!disk_->is_done(writing, kPatience)) {
     console_.err(fmt::format("  what each replica did: {}, when the disk responds", path));
   } else if (const Status written = writing.get(); written) {
     console_.err(fmt::format("  what each replica did: {}", path));
@@ -149,7 +151,7 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
 }
 
 void JobRecord::when_written(std::function<void()> done) {
-  disk_.post([done = std::move(done)]() -> Status {
+  disk_->post([done = std::move(done)]() -> Status {
     done();
     return {};
   });

@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "launcher/job/world.h"
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/job_results.h"
@@ -24,12 +26,15 @@ namespace poprun::launcher {
 class JobRecord {
  public:
   /// `folder` holds the lock on the output folder from one attempt to the next. All references must outlive this.
-  JobRecord(const Options& options, const Placement& placement, Console& console, FolderLock& folder);
+  JobRecord(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder);
 
   /// Locks the output folder for this job, which resumes from `resumed` or starts from the beginning. `goes_on` says
   /// whether this same job wrote the folder's contents before an interruption. If so, and after a restart, the earlier
   /// logs and traces are set aside. Errors: those of take_output_folder.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
+
+  /// Returns the number of this attempt, counted over all jobs that used the output folder.
+  [[nodiscard]] std::uint64_t epoch() const { return folder_.epoch(); }
 
   /// Begins a log for every replica of the instance. The first line of each log states where the replica runs.
   void begin_logs(std::uint32_t instance, const InstanceView& view);
@@ -65,7 +70,7 @@ class JobRecord {
   /// Calls `done` in the disk's thread when everything that was to be written before this call has been.
   void when_written(std::function<void()> done);
   /// Returns whether the disk has a write in progress.
-  [[nodiscard]] bool is_writing() const { return disk_.busy_seconds() > 0; }
+  [[nodiscard]] bool is_writing() const { return disk_->busy_seconds() > 0; }
 
   /// Completes all files at the very end. Prints the summary of a complete job, or the results so far of a check.
   /// `ended_early` says whether the job was asked to end. `checkpoints` is the summary's line about checkpoints.
@@ -80,7 +85,7 @@ class JobRecord {
   Console& console_;
   FolderLock& folder_;
   Display display_;
-  DiskThread disk_;
+  std::unique_ptr<DiskThread> disk_;
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;

@@ -84,7 +84,9 @@ void print_plan(Console& console, const Options& options, const Placement& place
     for (const auto& [name, value] : command.instances[i]) {
       console.out(fmt::format("{}={}", name, value));
     }
-    console.out("POPRUN_EMU_COORDINATOR=<this launcher's address, chosen at start>\nPOPRUN_EMU_TOKEN=<secret>\n");
+    console.out(
+        "POPRUN_EMU_COORDINATOR=<address of this launcher and number of this attempt, chosen at "
+        "start>\nPOPRUN_EMU_TOKEN=<secret>\n");
   }
 }
 

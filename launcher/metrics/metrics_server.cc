@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
 #include <asio/ip/address.hpp>
 #include <asio/ip/v6_only.hpp>
+#include <asio/ssl.hpp>
 #include <asio/write.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -65,6 +67,15 @@ Error why_not_listening(const tcp::endpoint& endpoint, const asio::error_code& c
                                          where, code.message())};
 }
 
+/// Requires: the identity is valid, as read_identity and identity_of_token ensure.
+std::unique_ptr<asio::ssl::context> context_of(const TlsIdentity& identity) {
+  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  context->use_certificate_chain(asio::buffer(identity.certificate));
+  context->use_private_key(asio::buffer(identity.key), asio::ssl::context::pem);
+  return context;
+}
+
 HttpAnswer page_of(const std::string& path, const MetricsServer::Page& metrics) {
   if (path == "/metrics") {
     return {.content_type = Exposition::kContentType, .body = metrics()};
@@ -117,49 +128,70 @@ HttpAnswer refusal(HttpRefusal status) {
   return {.status = status, .body = fmt::format("{}\n", reason_of(status))};
 }
 
-/// Handles one request. The object lives as long as one of its handlers waits or the server refers to it.
-///
-///   reading --whole head, or too much--> writing --> letting the client go first --> closed
-///      '-------------------- the time is over, or the client is gone ------------------^
-class MetricsServer::Connection final : public std::enable_shared_from_this<Connection> {
+class MetricsServer::Connection {
  public:
-  Connection(tcp::socket socket, const Page& metrics, const Limits& limits)
-      : socket_(std::move(socket)), deadline_(socket_.get_executor()), metrics_(metrics), limits_(limits) {}
+  Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  virtual ~Connection() = default;
 
-  void begin() {
+  virtual void begin() = 0;
+  [[nodiscard]] virtual bool is_open() const = 0;
+  virtual void close() = 0;
+};
+
+using Tls = asio::ssl::stream<tcp::socket>;
+
+/// Handles one request over a Stream, a tcp::socket or Tls. The object lives as long as one of its handlers waits or
+/// the server refers to it.
+///
+///   handshake (TLS) --> reading --whole head, or too much--> writing --> letting the client go first --> closed
+///      '---------------------'-------------------- the time is over, or the client is gone ----------------^
+template <typename Stream>
+class MetricsServer::ConnectionOver final : public Connection,
+                                            public std::enable_shared_from_this<ConnectionOver<Stream>> {
+ public:
+  ConnectionOver(Stream stream, const Page& metrics, const Limits& limits)
+      : stream_(std::move(stream)), deadline_(stream_.get_executor()), metrics_(metrics), limits_(limits) {}
+
+  void begin() override {
     deadline_.expires_after(limits_.time);
-    deadline_.async_wait([self = shared_from_this()](const asio::error_code& error) {
+    deadline_.async_wait([self = this->shared_from_this()](const asio::error_code& error) {
       if (!error) {
         self->close();
       }
     });
-    read();
+    if constexpr (std::is_same_v<Stream, Tls>) {
+      stream_.async_handshake(Tls::server, unless_over([](ConnectionOver& self, std::size_t) { self.read(); }));
+    } else {
+      read();
+    }
   }
 
-  [[nodiscard]] bool is_open() const { return socket_.is_open(); }
+  [[nodiscard]] bool is_open() const override { return stream_.lowest_layer().is_open(); }
 
-  void close() {
+  void close() override {
     asio::error_code ignored;
-    socket_.close(ignored);
+    stream_.lowest_layer().close(ignored);
     deadline_.cancel();
   }
 
  private:
-  /// Reads into `piece_`, and then calls `then` with the number of bytes if the connection is still open.
+  /// Returns a handler that calls `then` with the number of bytes if the connection is still open.
   template <typename Then>
-  void read_some(Then then) {
-    socket_.async_read_some(asio::buffer(piece_),
-                            [self = shared_from_this(), then](const asio::error_code& error, std::size_t bytes) {
-                              if (error || !self->is_open()) {
-                                self->close();
-                                return;
-                              }
-                              then(*self, bytes);
-                            });
+  auto unless_over(Then then) {
+    return [self = this->shared_from_this(), then](const asio::error_code& error, std::size_t bytes = 0) {
+      if (error || !self->is_open()) {
+        self->close();
+        return;
+      }
+      then(*self, bytes);
+    };
   }
 
   void read() {
-    read_some([](Connection& self, std::size_t bytes) { self.received(bytes); });
+    stream_.async_read_some(asio::buffer(piece_),
+                            unless_over([](ConnectionOver& self, std::size_t bytes) { self.received(bytes); }));
   }
 
   void received(std::size_t bytes) {
@@ -183,25 +215,28 @@ class MetricsServer::Connection final : public std::enable_shared_from_this<Conn
 
   void write(std::string text) {
     answer_ = std::move(text);
-    asio::async_write(socket_, asio::buffer(answer_),
-                      [self = shared_from_this()](const asio::error_code& error, std::size_t /*bytes*/) {
-                        if (error || !self->is_open()) {
-                          self->close();
-                          return;
-                        }
-                        asio::error_code ignored;
-                        self->socket_.shutdown(tcp::socket::shutdown_send, ignored);
-                        self->let_go();
-                      });
+    asio::async_write(stream_, asio::buffer(answer_),
+                      unless_over([](ConnectionOver& self, std::size_t) { self.say_goodbye(); }));
+  }
+
+  void say_goodbye() {
+    if constexpr (std::is_same_v<Stream, Tls>) {
+      stream_.async_shutdown(unless_over([](ConnectionOver& self, std::size_t) { self.close(); }));
+    } else {
+      asio::error_code ignored;
+      stream_.shutdown(tcp::socket::shutdown_send, ignored);
+      let_go();
+    }
   }
 
   /// Discards further bytes until the client closes the connection or the time is over. If we closed it with unread
   /// bytes, it would be reset, and the answer would be lost.
   void let_go() {
-    read_some([](Connection& self, std::size_t /*bytes*/) { self.let_go(); });
+    stream_.async_read_some(asio::buffer(piece_),
+                            unless_over([](ConnectionOver& self, std::size_t) { self.let_go(); }));
   }
 
-  tcp::socket socket_;
+  Stream stream_;
   asio::steady_timer deadline_;
   const Page& metrics_;
   const Limits& limits_;
@@ -220,8 +255,12 @@ MetricsServer::~MetricsServer() {
 }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(asio::io_context& loop, const std::string& address,
-                                                            std::uint16_t port, Page metrics, Limits limits) {
+                                                            std::uint16_t port, Page metrics,
+                                                            const std::optional<TlsIdentity>& identity, Limits limits) {
   std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(metrics), limits));
+  if (identity) {
+    server->tls_ = context_of(*identity);
+  }
   POPRUN_TRY(server->listen(address, port));
   server->accept();
   return server;
@@ -280,7 +319,11 @@ void MetricsServer::take(tcp::socket socket) {
     connections_.front()->close();
     connections_.erase(connections_.begin());
   }
-  connections_.push_back(std::make_shared<Connection>(std::move(socket), metrics_, limits_));
+  if (tls_) {
+    connections_.push_back(std::make_shared<ConnectionOver<Tls>>(Tls(std::move(socket), *tls_), metrics_, limits_));
+  } else {
+    connections_.push_back(std::make_shared<ConnectionOver<tcp::socket>>(std::move(socket), metrics_, limits_));
+  }
   connections_.back()->begin();
 }
 
@@ -289,12 +332,12 @@ std::uint16_t MetricsServer::port() const {
   return acceptor_.local_endpoint(ignored).port();
 }
 
-std::string MetricsServer::host_port() const {
+std::string MetricsServer::url() const {
   asio::error_code ignored;
   const tcp::endpoint endpoint = acceptor_.local_endpoint(ignored);
   const std::string address = endpoint.address().to_string();
-  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
-                                    : fmt::format("{}:{}", address, endpoint.port());
+  return fmt::format("{}://{}:{}/metrics", tls_ ? "https" : "http",
+                     endpoint.address().is_v6() ? fmt::format("[{}]", address) : address, endpoint.port());
 }
 
 }  // namespace poprun::launcher

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,11 @@
 #include <tl/expected.hpp>
 
 #include "replica/base/error.h"
+#include "replica/base/grpc/identity.h"
+
+namespace asio::ssl {
+class context;
+}
 
 /// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text alone, and no text makes it crash.
 namespace poprun::launcher {
@@ -51,8 +57,8 @@ struct MetricsLimits {
   std::chrono::milliseconds time{5000};  ///< Lifetime of a connection.
 };
 
-/// Serves two pages over HTTP on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop is
-/// running. The server requires no token and reveals no secret. Nothing that a client sends has a side effect. A
+/// Serves two pages over HTTP or HTTPS on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop
+/// is running. The server requires no token and reveals no secret. Nothing that a client sends has a side effect. A
 /// connection serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
@@ -61,22 +67,27 @@ class MetricsServer {
 
   using Page = std::function<std::string()>;
 
-  /// Listens on `address`, an IPv4 or IPv6 address. If `port` is 0, any free port is used. `loop` must outlive this
+  /// Listens on `address`, an IPv4 or IPv6 address. If `port` is 0, any free port is used. With an `identity`,
+  /// the server uses TLS and presents its certificate; clients need none. `loop` must outlive this
   /// object, and must not run after its destruction. Child processes do not inherit its sockets. Errors: kUsage if
   /// `address` does not belong to this machine, or if only root may use `port`; kHostResources if the port is in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
-                                                      std::uint16_t port, Page metrics, Limits limits = kLimits);
+                                                      std::uint16_t port, Page metrics,
+                                                      const std::optional<TlsIdentity>& identity = std::nullopt,
+                                                      Limits limits = kLimits);
 
   MetricsServer(const MetricsServer&) = delete;
   MetricsServer& operator=(const MetricsServer&) = delete;
   ~MetricsServer();
 
-  /// Returns the address and port in the form `127.0.0.1:9464`.
-  [[nodiscard]] std::string host_port() const;
+  /// Returns the address of the metrics, such as `http://127.0.0.1:9464/metrics`.
+  [[nodiscard]] std::string url() const;
   [[nodiscard]] std::uint16_t port() const;
 
  private:
   class Connection;
+  template <typename Stream>
+  class ConnectionOver;
 
   MetricsServer(asio::io_context& loop, Page metrics, Limits limits);
 
@@ -86,6 +97,7 @@ class MetricsServer {
 
   Page metrics_;
   Limits limits_;
+  std::unique_ptr<asio::ssl::context> tls_;  ///< Null for plain HTTP.
   asio::ip::tcp::acceptor acceptor_;
   asio::steady_timer pause_;                              ///< Pause after a failed accept.
   std::vector<std::shared_ptr<Connection>> connections_;  ///< Oldest first; some may have ended.

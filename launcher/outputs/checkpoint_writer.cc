@@ -49,19 +49,9 @@ Status CheckpointWriter::take_folder() {
   if (lock_) {
     return {};
   }
-  std::error_code error;
-  std::vector<fs::path> parents;  // Folders in which a new folder is created.
-  for (fs::path missing = fs::absolute(setup_.folder, error).lexically_normal();
-       missing.has_relative_path() && !fs::exists(missing, error); missing = missing.parent_path()) {
-    parents.push_back(missing.parent_path());
-  }
-  fs::create_directories(setup_.folder, error);
-  if (error) {
+  if (const std::error_code error = make_folder(setup_.folder)) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--checkpoint-dir {} cannot be created: {}", setup_.folder, error.message()));
-  }
-  for (const fs::path& parent : parents) {
-    POPRUN_TRY(sync_folder(parent));
   }
   POPRUN_ASSIGN(FolderLock lock, FolderLock::take("--checkpoint-dir", setup_.folder));
   if (const auto others = checkpoints_in(setup_.folder); !goes_on_ && !setup_.may_replace && !others.empty()) {
@@ -71,6 +61,7 @@ Status CheckpointWriter::take_folder() {
   }
   remove_parts(setup_.folder);  // This comes first, because interrupted checkpoints may fill the disk.
   const std::string probe = fmt::format("{}/.poprun-emu-{}", setup_.folder, getpid());
+  rmdir(probe.c_str());  // A crash may have left it, and in a container, process ids repeat.
   if (mkdir(probe.c_str(), 0700) == 0) {
     rmdir(probe.c_str());
   } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may regain space.

@@ -13,7 +13,7 @@ namespace poprun::launcher {
 
 /// A thread that uses a disk on behalf of a thread that must not wait for one. A disk can hang for minutes (a frozen
 /// file system, or a network file system whose server is gone), and no write can be cancelled. Tasks run one after the
-/// other. The object itself belongs to one thread.
+/// other. The object itself belongs to one thread. Tests simulate slow disks by other implementations.
 class DiskThread {
  public:
   using Task = std::function<Status()>;
@@ -22,16 +22,16 @@ class DiskThread {
   DiskThread(const DiskThread&) = delete;
   DiskThread& operator=(const DiskThread&) = delete;
   /// Waits for all tasks.
-  ~DiskThread() { thread_.join(); }
+  virtual ~DiskThread() { thread_.join(); }
 
-  std::shared_future<Status> post(Task task);
+  virtual std::shared_future<Status> post(Task task);
 
   /// Returns whether the task is done. Waits for it for at most `patience`, and not at all while a task for which it
   /// waited in vain is still not done. Thus the owner's thread rarely waits, and never for long.
-  bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
+  virtual bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
 
   /// Returns the seconds for which the present task has been running, or 0 if there is none.
-  [[nodiscard]] double busy_seconds() const;
+  [[nodiscard]] virtual double busy_seconds() const;
 
   static constexpr std::chrono::milliseconds kMoment{100};
 

@@ -4,8 +4,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,7 +18,20 @@
 namespace poprun::launcher {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr double kBetweenTriesSeconds = 1;
+
+std::error_code synced(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some file systems do not support syncing a folder, and do not need it.
+  const bool done = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
+  const int reason = errno;
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
+  return done ? std::error_code{} : std::error_code(reason, std::generic_category());
+}
 
 }  // namespace
 
@@ -42,14 +57,22 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
 }
 
 Status sync_folder(const std::string& folder) {
-  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Some file systems do not support syncing a folder, and do not need it.
-  const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
-  const int reason = errno;
-  if (descriptor >= 0) {
-    close(descriptor);
+  const std::error_code error = synced(folder);
+  return error ? cannot_write(folder, error.value()) : Status{};
+}
+
+std::error_code make_folder(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> parents;  // Folders in which a new folder is created.
+  for (fs::path missing = fs::absolute(folder, error).lexically_normal();
+       missing.has_relative_path() && !fs::exists(missing, error); missing = missing.parent_path()) {
+    parents.push_back(missing.parent_path());
   }
-  return synced ? Status{} : cannot_write(folder, reason);
+  fs::create_directories(folder, error);
+  for (auto parent = parents.begin(); !error && parent != parents.end(); ++parent) {
+    error = synced(*parent);
+  }
+  return error;
 }
 
 void GrowingFile::append(std::string_view lines) {

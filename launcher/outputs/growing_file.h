@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "launcher/outputs/disk_thread.h"
 #include "replica/base/error.h"
@@ -25,6 +26,9 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
 
 /// Ensures that the creation and renaming of files in a folder survive a crash. Errors: kInfrastructure.
 Status sync_folder(const std::string& folder);
+
+/// Creates a folder, and those above it that are missing. All of them survive a crash.
+std::error_code make_folder(const std::string& folder);
 
 /// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory.
 class GrowingFile {

@@ -306,8 +306,7 @@ Status JobResults::finish() {
 /// Runs in the disk's thread. First writes the results that cannot be reproduced.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
   // The folder is recreated if the user has since removed it, so that the results are not lost, too.
-  std::error_code unused;
-  std::filesystem::create_directories(folder_, unused);
+  static_cast<void>(make_folder(folder_));
   POPRUN_TRY(fence_());
   if (!main_file_written_ && !config_.has_profile()) {
     POPRUN_TRY(config_.inference() ? outputs_->file.value().finish()

@@ -132,9 +132,8 @@ Result<FolderLock> take_output_folder(const std::string& folder, bool overwrite,
                                       FolderLock held) {
   std::error_code error;
   const fs::path path(folder);
-  fs::create_directories(path, error);
-  if (error) {
-    return cannot_make(folder, error);
+  if (const std::error_code refused = make_folder(folder)) {
+    return cannot_make(folder, refused);
   }
   const bool is_own = held.is_of(folder);
   POPRUN_ASSIGN(FolderLock taken, FolderLock::take("--output-dir", folder, std::move(held)));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "launcher/wire/bounds.h"
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
+#include "replica/base/rare.h"
 
 /// Decides which calls to the launcher's service are served, and rejects all others.
 namespace poprun::launcher {
@@ -67,18 +69,20 @@ inline grpc::Status unreadable() {
   return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
 }
 
-/// Serves calls that carry the job's token and whose messages are within bounds, unless too many are already open.
+/// Serves calls that carry the job's token and epoch and whose messages are within bounds, unless too many are already
+/// open.
 class Admission {
  public:
   /// `job` must outlive this object.
-  Admission(std::string token, const JobSize& job) : token_(std::move(token)), job_(job) {}
+  Admission(std::string token, std::uint64_t epoch, const JobSize& job)
+      : token_(std::move(token)), epoch_(std::to_string(epoch)), job_(job) {}
 
   /// Returns the message of a call that can be served. Rejects any other call, and returns nothing.
   template <typename Message>
   std::optional<Message> message(const grpc::CallbackServerContext& context, const grpc::ByteBuffer& bytes,
                                  grpc::ServerUnaryReactor& reactor) const {
-    if (!authorised(context)) {
-      reactor.Finish(wrong_token());
+    if (const auto refusal = refusal_of(context)) {
+      reactor.Finish(*refusal);
       return std::nullopt;
     }
     std::optional<Message> message = message_in<Message>(bytes);
@@ -94,28 +98,37 @@ class Admission {
   }
 
   /// Serves a streaming call with the reactor that `make` returns. Rejects the call if the caller does not have the
-  /// token, or if `most` calls of this kind are already open. `open` counts the calls of this kind.
+  /// token or belongs to another attempt, or if `most` calls of this kind are already open. `open` counts the calls of
+  /// this kind.
   template <typename Reactor, typename Make>
   Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
                  const char* what, const Make& make) const {
-    if (!authorised(context)) {
-      return new Refusing<Reactor>(wrong_token());
+    if (const auto refusal = refusal_of(context)) {
+      return new Refusing<Reactor>(*refusal);
     }
     std::optional<Seat> seat = Seat::take(open, most);
     return seat ? static_cast<Reactor*>(make(*std::move(seat))) : new Refusing<Reactor>(too_many(what));
   }
 
  private:
-  [[nodiscard]] bool authorised(const grpc::CallbackServerContext& context) const {
-    if (token_.empty()) {
-      return true;
+  [[nodiscard]] std::optional<grpc::Status> refusal_of(const grpc::CallbackServerContext& context) const {
+    const auto given = [&](const char* key) {
+      const auto found = context.client_metadata().find(key);
+      return found == context.client_metadata().end() ? std::string_view()
+                                                      : std::string_view(found->second.data(), found->second.size());
+    };
+    if (!token_.empty() && !equal_tokens(given("poprun-token"), token_)) {
+      return wrong_token();
     }
-    const auto given = context.client_metadata().find("poprun-token");
-    return given != context.client_metadata().end() &&
-           equal_tokens({given->second.data(), given->second.size()}, token_);
+    if (given("poprun-epoch") != epoch_) {
+      POPRUN_RARE("wire.other-attempt");
+      return job_is_over();  // The caller's job is.
+    }
+    return std::nullopt;
   }
 
   const std::string token_;
+  const std::string epoch_;
   const JobSize& job_;
 };
 

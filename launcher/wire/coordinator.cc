@@ -38,7 +38,7 @@ using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
 class Service final : public Coordinator, public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
-      : loop_(loop), events_(events), setup_(std::move(setup)), admission_(setup_.token, setup_.job) {}
+      : loop_(loop), events_(events), setup_(std::move(setup)), admission_(setup_.token, setup_.epoch, setup_.job) {}
 
   Status listen() {
     POPRUN_ASSIGN(listener_, Listener::open(setup_.bind_host, 0));

@@ -55,8 +55,10 @@ class CoordinatorEvents {
 class Coordinator {
  public:
   struct Setup {
-    std::string bind_host;                               ///< An address of this machine; the system chooses the port.
-    std::string token;                                   ///< Required on every call, unless it is empty.
+    std::string bind_host;  ///< An address of this machine; the system chooses the port.
+    std::string token;      ///< Required on every call, unless it is empty.
+    /// Required on every call, too: an instance of an earlier attempt, which may have the same token, is turned away.
+    std::uint64_t epoch = 0;
     std::optional<TlsIdentity> identity = std::nullopt;  ///< Without it, connections are plain text.
     JobSize job{};                                       ///< Bounds the messages from instances (bounds.h).
     double launched_at = 0;                              ///< `monotonic_seconds()` at the launcher's start.

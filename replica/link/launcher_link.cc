@@ -63,6 +63,11 @@ Result<InstanceEnvironment> read_instance_environment() {
                 "environment variable POPRUN_EMU_COORDINATOR is not set; start this program through poprun-emu");
   }
   environment.coordinator = coordinator;
+  if (const std::size_t slash = environment.coordinator.find('/'); slash != std::string::npos) {
+    const std::string epoch = environment.coordinator.substr(slash + 1);
+    std::from_chars(epoch.data(), epoch.data() + epoch.size(), environment.epoch);
+    environment.coordinator.resize(slash);
+  }
   const char* token = std::getenv("POPRUN_EMU_TOKEN");
   environment.token = token == nullptr ? "" : token;
   const char* tls = std::getenv("POPRUN_EMU_TLS");
@@ -86,8 +91,8 @@ Result<InstanceEnvironment> read_instance_environment() {
 CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost)
     : environment_(environment),
       on_lost_(std::move(on_lost)),
-      connection_(
-          std::make_unique<CoordinatorConnection>(environment.coordinator, environment.token, environment.identity)),
+      connection_(std::make_unique<CoordinatorConnection>(environment.coordinator, environment.token, environment.epoch,
+                                                          environment.identity)),
       board_(std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)),
       gate_(std::make_unique<DrainGate>(environment.local_replicas)) {}
 

@@ -30,13 +30,14 @@ class ReportStream;
 
 /// The place of this instance in the job, from the environment variables that poprun-emu and poprun set.
 struct InstanceEnvironment {
-  std::string coordinator;           ///< POPRUN_EMU_COORDINATOR, host:port.
+  std::string coordinator;           ///< host:port, from POPRUN_EMU_COORDINATOR=host:port/epoch.
   std::string token;                 ///< POPRUN_EMU_TOKEN; empty if the job has none.
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
   /// From POPRUN_EMU_TLS: "off", "token" or the user's identity (to_line). If it is not set, plain text is used.
   std::optional<TlsIdentity> identity{};
+  std::uint64_t epoch = 0;  ///< Number of the attempt, counted over all jobs with the same output folder.
 };
 
 std::string machine_name();

@@ -30,9 +30,10 @@ constexpr std::chrono::seconds kWaitMax{60};
 }  // namespace
 
 CoordinatorConnection::CoordinatorConnection(const std::string& host_port, const std::string& job_token,
-                                             const std::optional<TlsIdentity>& identity)
+                                             std::uint64_t attempt, const std::optional<TlsIdentity>& identity)
     : address(host_port),
       token(job_token),
+      epoch(std::to_string(attempt)),
       channel(open_channel(host_port, identity, arguments_of_channel())),
       stub(proto::Coordinator::NewStub(channel)) {}
 
@@ -40,6 +41,7 @@ void CoordinatorConnection::prepare(grpc::ClientContext& context, double seconds
   if (!token.empty()) {
     context.AddMetadata("poprun-token", token);
   }
+  context.AddMetadata("poprun-epoch", epoch);
   if (seconds > 0) {
     const auto wait = std::chrono::duration<double>(seconds);
     context.set_deadline(std::chrono::system_clock::now() +

@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -20,17 +21,18 @@ namespace poprun {
 /// Maximum number of bytes of a tensor in one message.
 inline constexpr std::size_t kPieceBytes = 1 << 20;
 
-/// The channel to the launcher, and the token that every call on it carries.
+/// The channel to the launcher, and the token and epoch that every call on it carries.
 struct CoordinatorConnection {
   std::string address;  ///< host:port.
   std::string token;    ///< Empty if the job has none.
+  std::string epoch;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<proto::Coordinator::Stub> stub;
 
-  CoordinatorConnection(const std::string& host_port, const std::string& job_token,
+  CoordinatorConnection(const std::string& host_port, const std::string& job_token, std::uint64_t attempt,
                         const std::optional<TlsIdentity>& identity);
 
-  /// Adds the token and, if `seconds` > 0, a deadline.
+  /// Adds the token, the epoch and, if `seconds` > 0, a deadline.
   void prepare(grpc::ClientContext& context, double seconds) const;
 };
 

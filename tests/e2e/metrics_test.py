@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -29,8 +30,12 @@ schedule = constant
 SAMPLE = re.compile(r'(\w+)(?:\{(\w+)="([^"]*)"\})? (\S+)')
 
 
-def get(port, path="/metrics", host="127.0.0.1"):
-    connection = http.client.HTTPConnection(host, port, timeout=10)
+def get(port, path="/metrics", host="127.0.0.1", tls=False):
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = (http.client.HTTPSConnection(host, port, timeout=10, context=context) if tls else
+                  http.client.HTTPConnection(host, port, timeout=10))
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -39,10 +44,10 @@ def get(port, path="/metrics", host="127.0.0.1"):
         connection.close()
 
 
-def scrape(port):
+def scrape(port, tls):
     """Returns the samples by name, or by name and label value: {"poprun_emu_step": 7.0, ("poprun_emu_phase",
     "running"): 1.0}"""
-    status, kind, page = get(port)
+    status, kind, page = get(port, tls=tls)
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8"), (status, kind)
     samples = {}
     for line in page.splitlines():
@@ -58,15 +63,15 @@ def nine_digits(number):
 
 
 class Metrics(JobTest):
-    def wait_for(self, job, port, name, least=0):
+    def wait_for(self, job, port, name, least=0, tls=False):
         """Returns the first samples in which `name` is at least `least`."""
         deadline = time.monotonic() + 90
         while True:
             try:
-                samples = scrape(port)
+                samples = scrape(port, tls)
                 if samples.get(name, least - 1) >= least:
                     return samples
-            except (ConnectionError, http.client.HTTPException):  # The command is still starting or restarting.
+            except (ConnectionError, http.client.HTTPException, ssl.SSLError):  # The command is still starting or restarting.
                 pass
             self.assertTrue(time.monotonic() < deadline and job.process.poll() is None, f"no {name}\n{job.stderr}")
             time.sleep(0.05)
@@ -134,8 +139,11 @@ class Metrics(JobTest):
         alone = self.run_job("-n", 2, config=config).weights_hash()
         port = free_port()
         job = self.start("-n", 2, "--metrics-port", port, "--metrics-address", "0.0.0.0", config=config)
-        self.wait_for(job, port, "poprun_emu_replicas", 2)
-        self.assertEqual(get(port, "/healthz", host="127.0.0.2")[0], 200)
+        self.wait_for(job, port, "poprun_emu_replicas", 2, tls=True)
+        self.assertEqual(get(port, "/healthz", host="127.0.0.2", tls=True)[0], 200)
+        self.assertIn(f"metrics: https://0.0.0.0:{port}/metrics\n", job.stderr)
+        with self.assertRaises((http.client.HTTPException, ConnectionError)):
+            get(port)  # Other hosts can listen in, so nothing is told in plain text.
         over = threading.Event()
         attackers = [threading.Thread(target=attack, args=(port, over)) for _ in range(2)]
         for attacker in attackers:

@@ -193,6 +193,7 @@ class Services {
         : services_(services), left_(times) {
       const grpc::Slice slice(message);
       message_ = grpc::ByteBuffer(&slice, 1);
+      context_.AddMetadata("poprun-epoch", "0");
       context_.AddMetadata("poprun-token", known ? kToken : "c41f6e0b9d7a258390e2b4fd61a7c836");
       context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
       services.stubs_[method < kMethodsOfDataServer ? 0 : 1]->PrepareBidiStreamingCall(&context_, kMethods[method], {},
@@ -265,6 +266,7 @@ class Services {
     for (std::size_t service = 0; service < stubs_.size(); ++service) {
       grpc::ClientContext context;
       context.AddMetadata("poprun-token", kToken);
+      context.AddMetadata("poprun-epoch", "0");
       context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
       context.set_wait_for_ready(true);
       proto::DescribeRequest question;

@@ -262,8 +262,11 @@ def check_metrics(objects):
     service = objects.by_kind["Service"]["poprun-emu-metrics"]["spec"]
     ports = {port, str(served["containerPort"]), annotations.get("prometheus.io/port"), str(service["ports"][0]["port"])}
     found = [] if len(ports) == 1 else [f"metrics: ports {sorted(map(str, ports))} differ"]
-    if annotations.get("prometheus.io/scrape") != "true" or annotations.get("prometheus.io/path") != "/metrics":
+    expected = {"scrape": "true", "path": "/metrics", "scheme": "https"}
+    if any(annotations.get(f"prometheus.io/{key}") != value for key, value in expected.items()):
         found.append("metrics: the launcher's annotations do not lead to /metrics")
+    if container["livenessProbe"]["httpGet"].get("scheme") != "HTTPS":
+        found.append("metrics: the probe does not use TLS, which the launcher requires beyond loopback")
     if service["ports"][0]["targetPort"] != "metrics":
         found.append("metrics: the Service leads to another port")
     if value_of(container["args"], "--metrics-address") != "0.0.0.0":
@@ -642,6 +645,9 @@ PLANTED = [
     ("is '80', not of type number", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"]["ports"][0].update(port="80")),
     ("metrics: ports", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("9464"), "9465")),
     ("metrics: the launcher's annotations", lambda o: o.pods["launcher"]["metadata"]["annotations"].pop("prometheus.io/scrape")),
+    ("metrics: the launcher's annotations", lambda o: o.pods["launcher"]["metadata"]["annotations"].pop("prometheus.io/scheme")),
+    ("metrics: the probe does not use TLS",
+     lambda o: o.pods["launcher"]["spec"]["containers"][0]["livenessProbe"]["httpGet"].pop("scheme")),
     ("metrics: the Service leads", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"]["ports"][0].update(targetPort="ssh")),
     ("metrics: the Service selects", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"].update(selector={"a": "b"})),
     ("metrics: are not served", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("0.0.0.0"), "127.0.0.1")),

@@ -12,8 +12,10 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/post.hpp>
 #include <asio/read.hpp>
+#include <asio/ssl.hpp>
 #include <asio/write.hpp>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "launcher/metrics/job_metrics.h"
@@ -182,10 +184,10 @@ class MetricsServerTest : public ::testing::Test {
 
   void start(MetricsServer::Limits limits = kShort, std::string page = "page\n") {
     auto server = MetricsServer::start(
-        loop_, "127.0.0.1", 0, [page = std::move(page)] { return page; }, limits);
+        loop_, "127.0.0.1", 0, [page = std::move(page)] { return page; }, identity_, limits);
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
-    EXPECT_EQ(server_->host_port(), "127.0.0.1:" + std::to_string(server_->port()));
+    EXPECT_EQ(server_->url(), fmt::format("{}://127.0.0.1:{}/metrics", identity_ ? "https" : "http", server_->port()));
     thread_ = std::thread([this] { loop_.run(); });
   }
 
@@ -222,6 +224,7 @@ class MetricsServerTest : public ::testing::Test {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
+  std::optional<TlsIdentity> identity_;
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{loop_.get_executor()};
   asio::io_context clients_;
@@ -240,6 +243,40 @@ TEST_F(MetricsServerTest, ServesThePages) {
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
             "Content-Length: 5\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(answer("GET /healthz HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\nok\n"));
+}
+
+/// Returns what an HTTPS client gets that trusts the authorities of `identity`.
+std::string answer_over_tls(tcp::socket socket, const TlsIdentity& identity, const std::string& request) {
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  context.add_certificate_authority(asio::buffer(identity.authorities));
+  context.set_verify_mode(asio::ssl::verify_peer);
+  asio::ssl::stream<tcp::socket> stream(std::move(socket), context);
+  asio::error_code error;
+  stream.handshake(asio::ssl::stream_base::client, error);
+  if (error) {
+    return error.message();
+  }
+  asio::write(stream, asio::buffer(request));
+  std::string text;
+  asio::read(stream, asio::dynamic_buffer(text), error);
+  return error == asio::error::eof ? text : text + error.message();
+}
+
+TEST_F(MetricsServerTest, ServesThePagesOverTls) {
+  identity_ = identity_of_token("7c1b0a5f8d2e49366af01d9b5c3e8f72");
+  start();
+  EXPECT_THAT(answer_over_tls(connect(), *identity_, kGet), EndsWith("\r\n\r\npage\n"));
+  EXPECT_THAT(answer_over_tls(connect(), identity_of_token("another"), kGet), Not(HasSubstr("page")));
+  EXPECT_THAT(answer(kGet), Not(HasSubstr("page"))) << "in plain text";
+  EXPECT_THAT(answer_over_tls(connect(), *identity_, kGet), EndsWith("\r\n\r\npage\n")) << "and it goes on";
+}
+
+TEST_F(MetricsServerTest, EndsClientsThatDoNotFinishTheHandshake) {
+  identity_ = identity_of_token("7c1b0a5f8d2e49366af01d9b5c3e8f72");
+  start();
+  tcp::socket silent = connect();
+  EXPECT_LT(seconds_of([&] { rest_of(silent); }), 5);
+  EXPECT_THAT(answer_over_tls(connect(), *identity_, kGet), HasSubstr("page"));
 }
 
 TEST_F(MetricsServerTest, RefusesEverythingElse) {

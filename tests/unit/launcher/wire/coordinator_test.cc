@@ -102,6 +102,7 @@ class CoordinatorTest : public ::testing::Test {
     auto started = Coordinator::start(loop_, events_,
                                       {.bind_host = "127.0.0.1",
                                        .token = "secret",
+                                       .epoch = 7,
                                        .launched_at = monotonic_seconds(),
                                        .initial_weights = weights_,
                                        .onnx_model = onnx_,
@@ -138,7 +139,7 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   [[nodiscard]] InstanceEnvironment environment(std::uint32_t instance = 3) const {
-    return {"127.0.0.1:" + std::to_string(coordinator_->port()), "secret", instance, instance, 1};
+    return {"127.0.0.1:" + std::to_string(coordinator_->port()), "secret", instance, instance, 1, {}, 7};
   }
 
   static proto::ReportItem step(std::uint64_t number) {
@@ -482,11 +483,29 @@ TEST_F(CoordinatorTest, WantsTheToken) {
   EXPECT_TRUE(events_.without_beats().empty());
 }
 
+TEST_F(CoordinatorTest, TurnsAwayInstancesOfAnotherAttempt) {
+  open();
+  for (const std::uint64_t epoch : {environment().epoch - 1, environment().epoch + 1}) {
+    InstanceEnvironment other = environment();
+    other.epoch = epoch;
+    bool lost = false;
+    CoordinatorClient client(other, [&] { lost = true; });
+    const auto joined = client.join(10);
+    ASSERT_FALSE(joined);
+    EXPECT_THAT(joined.error().message, HasSubstr("over"));
+    ASSERT_TRUE(client.report(step(1)));
+    EXPECT_FALSE(client.finish());
+    client.fail(ReplicaId{3}, {ErrorCode::kBug, "not heard"}, {});
+  }
+  EXPECT_TRUE(events_.without_beats().empty());
+}
+
 TEST_F(CoordinatorTest, ReadsNoMessageOfWhoeverHasNoToken) {
   grpc::GenericStub stub(grpc::CreateChannel(environment().coordinator, grpc::InsecureChannelCredentials()));
   const auto ask = [&](const std::string& method, const std::string& token) {
     grpc::ClientContext context;
     context.AddMetadata("poprun-token", token);
+    context.AddMetadata("poprun-epoch", "7");
     context.set_deadline(std::chrono::system_clock::now() + seconds(10));
     const grpc::Slice slice("\xFF\xFF\xFF");
     const grpc::ByteBuffer unreadable(&slice, 1);
@@ -523,6 +542,7 @@ TEST_F(CoordinatorTest, TakesTwoPartsOfEachReplicaAtOnce) {
   for (std::size_t k = 0; k < calls.size(); ++k) {
     calls[k] = std::thread([&, k] {
       proto::StoreStateReply reply;
+      contexts[k].AddMetadata("poprun-epoch", "0");
       const grpc::Status status = stub.StoreState(&contexts[k], &reply)->Finish();
       refused += status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
       std::call_once(once, [&] { one_ended.set_value(); });
@@ -544,6 +564,7 @@ TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
   auto started = Coordinator::start(loop_, events_,
                                     {.bind_host = "127.0.0.1",
                                      .token = kToken,
+                                     .epoch = 7,
                                      .identity = identity_of_token(kToken),
                                      .launched_at = monotonic_seconds(),
                                      .initial_weights = weights_,
@@ -665,12 +686,14 @@ TEST(CoordinatorClient, SaysWhereItFoundNobody) {
 }
 
 TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
-  setenv("POPRUN_EMU_COORDINATOR", "h:1", 1);
+  setenv("POPRUN_EMU_COORDINATOR", "h:1/12", 1);
   setenv("POPRUN_EMU_TOKEN", "t", 1);
   setenv("POPDIST_REPLICA_INDEX_OFFSET", "6", 1);
   setenv("POPDIST_NUM_LOCAL_REPLICAS", "2", 1);
   const auto environment = read_instance_environment();
   ASSERT_TRUE(environment);
+  EXPECT_EQ(environment->coordinator, "h:1");
+  EXPECT_EQ(environment->epoch, 12U);
   EXPECT_EQ(environment->instance, 3U);
   EXPECT_EQ(environment->first_replica, 6U);
   EXPECT_EQ(environment->local_replicas, 2U);

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <asio/io_context.hpp>
+
+#include "launcher/job/processes.h"
+#include "launcher/outputs/disk_thread.h"
+#include "launcher/wire/coordinator.h"
+
+namespace poprun::launcher {
+
+/// Calls a function on a loop at a given time.
+class Alarm {
+ public:
+  Alarm() = default;
+  Alarm(const Alarm&) = delete;
+  Alarm& operator=(const Alarm&) = delete;
+  virtual ~Alarm() = default;  ///< Cancels.
+
+  /// Takes the place of an earlier call of `set`.
+  virtual void set(double seconds_from_now, std::function<void()> then) = 0;
+};
+
+/// What a job finds outside itself: the time, the processes on this machine, the service that instances call, and the
+/// thread that uses the disk. The tests simulate a world (tests/unit/launcher/job/simulated_world.h), in which whole
+/// jobs take milliseconds and every run of a seed is the same.
+class World {
+ public:
+  World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  virtual ~World() = default;
+
+  /// Returns the time in seconds of a monotonic clock.
+  [[nodiscard]] virtual double now() const = 0;
+  /// Runs what becomes due on the loop, until the loop is stopped.
+  virtual void run(asio::io_context& loop) = 0;
+  virtual std::unique_ptr<Alarm> alarm(asio::io_context& loop) = 0;
+  /// Lets time pass between two attempts of a job. Returns the number of the signal that asked the job to end
+  /// meanwhile, or 0.
+  virtual int pause(double seconds) = 0;
+  /// Ends the process now, even if a thread waits for a disk that hangs.
+  [[noreturn]] virtual void leave(int exit_code) = 0;
+
+  virtual std::unique_ptr<DiskThread> disk() = 0;
+  /// See JobProcesses::real.
+  virtual std::unique_ptr<JobProcesses> processes(asio::io_context& loop, const Options& options,
+                                                  const Placement& placement, Console& console,
+                                                  const Security& security, JobProcesses::Events events) = 0;
+  /// See Coordinator::start.
+  virtual Result<std::unique_ptr<Coordinator>> serve(asio::io_context& loop, CoordinatorEvents& events,
+                                                     Coordinator::Setup setup) = 0;
+};
+
+World& real_world();
+
+}  // namespace poprun::launcher
