@@ -26,6 +26,7 @@ sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "multihost")]
 import cluster
 from emulated_job import BIN, Job, PROGRESS
 from faults import KINDS, NETWORK_KINDS, Violation, replicas_of, send
+from onnx_test import classifier
 
 HEARTBEAT_TIMEOUT_SECONDS = 8  # Default: 30 s, but a silent replica must be noticed within 12 s.
 DETECTION_SECONDS_MAX = 12
@@ -96,11 +97,15 @@ STAGED = MOMENTUM.replace("[training]", "[training]\ngradient-accumulation = 4")
 recomputation = standard
 """
 
+ONNX = ADAM.replace("name = mlp\nhidden = 64", "onnx = MODEL").replace(
+    "fashion-mnist", "synthetic:images=1x8x8,classes=4,items=9600")
+
 # Steps by number of replicas: about as many as two processors run in 3 s.
 JOBS = {"momentum": (MOMENTUM, {2: 900, 3: 700, 4: 550, 6: 400, 8: 300}),
         "adam": (ADAM, {2: 1600, 3: 1300, 4: 1100, 6: 800, 8: 650}),
         "half": (HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450}),
         "sharded": (SHARDED, {2: 1200, 3: 1000, 4: 800, 6: 600, 8: 450}),
+        "onnx": (ONNX, {2: 2400, 3: 2000, 4: 1600, 6: 1200, 8: 900}),
         "staged": (STAGED, {2: 260, 3: 200, 4: 160, 6: 120, 8: 90})}
 ARGUMENTS = {"staged": ["--ipus-per-replica", 2]}
 RARE = re.compile(r'POPRUN_RARE\("([^"]+)"\)')
@@ -551,6 +556,9 @@ def run_all(cases, options):
     with tempfile.TemporaryDirectory(prefix="poprun-emu-faults-") as folder:
         folder = pathlib.Path(folder)
         references = References(folder)
+        model = folder / "model.onnx"
+        model.write_bytes(classifier(64, 4))
+        JOBS["onnx"] = (ONNX.replace("MODEL", str(model)), JOBS["onnx"][1])
         for case in cases:
             print(case, flush=True)
             place = folder / f"case{case.number}"

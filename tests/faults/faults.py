@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from emulated_job import BIN, environment_of, name_of
@@ -617,11 +618,48 @@ class BadFramesMpi(BadFrames):
         return attempt.wait_until(lambda: listening_ports(attempt.job, self.programs), STRIKE_SECONDS_MAX)
 
 
+class Overlap(Kind):
+    """Two or three faults within a second, the first of which ends the job. All are over after two more seconds."""
+
+    any_hosts = False
+    codes = (0, 69, 75)
+    FATAL = {"kill a replica": ("poprun-emu-replica", signal.SIGKILL), "stop a replica": ("poprun-emu-replica", signal.SIGSTOP),
+             "kill mpirun": ("orterun", signal.SIGKILL)}
+    OTHERS = {"kill the data server": ("poprun-emu-hostio", signal.SIGKILL), "pause the launcher": ("poprun-emu", signal.SIGSTOP),
+              "pause the data server": ("poprun-emu-hostio", signal.SIGSTOP), "pause mpirun": ("orterun", signal.SIGSTOP)}
+
+    def details(self, rng):
+        first = rng.choice(list(self.FATAL))
+        others = rng.sample([*self.FATAL, *self.OTHERS], rng.choice((1, 2)))
+        chosen = [first, *others]
+        rng.shuffle(chosen)
+        return {"faults": "; ".join(f"{fault} after {rng.uniform(0, 0.5):.2f} s" for fault in chosen)}
+
+    def cause(self, run):
+        return "replica|host|mpirun|data server"
+
+    def strike(self, run, attempt):
+        if not attempt.wait_until(lambda: replicas_of(attempt.job), STRIKE_SECONDS_MAX) or attempt.code is not None:
+            return False
+        struck = []
+        for fault, seconds in re.findall(r"([^;]+?) after ([0-9.]+) s", run.case.details["faults"]):
+            time.sleep(float(seconds))
+            name, number = {**self.FATAL, **self.OTHERS}[fault.strip()]
+            pids = [attempt.job.process.pid] if name == "poprun-emu" else sorted(attempt.job.pids(name))
+            if pids:
+                pid = pids[run.case.number % len(pids)]
+                struck.append(send(pid, number))
+                if number == signal.SIGSTOP and name != "poprun-emu-replica":
+                    threading.Timer(2, send, (pid, signal.SIGCONT)).start()
+        return any(struck)
+
+
 KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "kill-mpirun": KillMpirun(),
          "kill-launcher": KillLauncher(), "kill-everything": KillEverything(), "signal-everything": SignalEverything(),
          "checkpoint-everything": SignalEverythingForACheckpoint(), "kill-host": KillHost(),
          "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
          "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
          "data-server-away": DataServerAway(), "hung-disk": HungDisk(), "flood": Flood(),
-         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "bad-frames": BadFrames(), "bad-frames-mpi": BadFramesMpi()}
+         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "overlap": Overlap(), "bad-frames": BadFrames(),
+         "bad-frames-mpi": BadFramesMpi()}
 NETWORK_KINDS = ("kill-host", "cut-link", "flap-link")

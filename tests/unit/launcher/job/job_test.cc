@@ -33,6 +33,11 @@ std::size_t number_in(const char* variable, std::size_t otherwise) {
   return given == nullptr ? otherwise : static_cast<std::size_t>(std::atol(given));
 }
 
+std::size_t open_files() {
+  const fs::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
 class JobInVirtualTime : public ::testing::Test {
  protected:
   /// Runs a job of two replicas with a checkpoint every 3 steps, whose files are in `folder` or in root_.
@@ -46,6 +51,7 @@ class JobInVirtualTime : public ::testing::Test {
     POPRUN_CHECK(options.has_value());
     const Result<Placement> placement = place(*options);
     POPRUN_CHECK(placement.has_value());
+    const std::size_t files = open_files();
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
     const double began = world.now();
@@ -59,6 +65,7 @@ class JobInVirtualTime : public ::testing::Test {
     said_ = ::testing::internal::GetCapturedStderr();
     ::testing::internal::GetCapturedStdout();
     took_ = world.now() - began;
+    EXPECT_EQ(open_files(), files) << "a file was left open";
     return end;
   }
 

@@ -559,6 +559,30 @@ TEST_F(CoordinatorTest, TakesTwoPartsOfEachReplicaAtOnce) {
   stopped.get_future().wait();
 }
 
+TEST_F(CoordinatorTest, RefusesAPartOfACheckpointThatDoesNotBeginWithItsOnlyDescription) {
+  proto::Coordinator::Stub stub(grpc::CreateChannel(environment().coordinator, grpc::InsecureChannelCredentials()));
+  proto::StatePiece data;
+  data.set_data("1234");
+  proto::StatePiece part;
+  *part.mutable_part() = part_of(0, 2);
+  const auto code_of = [&](const std::vector<proto::StatePiece>& pieces) {
+    grpc::ClientContext context;
+    context.AddMetadata("poprun-token", "secret");
+    context.AddMetadata("poprun-epoch", "7");
+    context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+    proto::StoreStateReply reply;
+    const auto stream = stub.StoreState(&context, &reply);
+    for (const proto::StatePiece& piece : pieces) {
+      stream->Write(piece);
+    }
+    stream->WritesDone();
+    return stream->Finish().error_code();
+  };
+  EXPECT_EQ(code_of({data, part}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code_of({}), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(code_of({part, part}), grpc::StatusCode::UNAVAILABLE);
+}
+
 TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
   constexpr const char* kToken = "0123456789abcdef";
   auto started = Coordinator::start(loop_, events_,
@@ -614,6 +638,7 @@ TEST_F(CoordinatorTest, TellsWhoseHeartbeatItRefusesAndWhy) {
   EXPECT_EQ(lost.get_future().wait_for(seconds(10)), std::future_status::ready);
   const std::vector<proto::Failure> failures = events_.failures();
   ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures[0].instance(), 3U);
   EXPECT_EQ(failures[0].replica(), 3U);
   EXPECT_THAT(failures[0].message(), HasSubstr("the launcher refused this instance's heartbeat: "));
 }
