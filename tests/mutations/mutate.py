@@ -138,11 +138,12 @@ def main():
                 sys.exit(f"{target} fails without a mutant")
     allowed = reasons()
     table = {room: dict.fromkeys(("found", "survives", "allowed", "does not compile"), 0) for room in ROOMS}
-    for room, mutant in mutants:
+    for number, (room, mutant) in enumerate(mutants, start=1):
         outcome = tree.outcome(mutant, room)
         if outcome == "survives" and mutant.before.strip() in allowed.get(str(mutant.file), ()):
             outcome = "allowed"
         table[room][outcome] += 1
+        print(f"{number} of {len(mutants)}: {outcome}", file=sys.stderr, flush=True)
         if outcome == "survives":
             print(f"SURVIVES {mutant}", flush=True)
     print(f"\n{'room':20} {'found':>8} {'survive':>8} {'allowed':>8} {'invalid':>8}")
