@@ -123,6 +123,11 @@ Status GrowingFile::Lines::write() {
   return write_waiting();
 }
 
+Status GrowingFile::Lines::finish() {
+  POPRUN_TRY(write());
+  return fsync(file) == 0 ? Status{} : cannot_write(path, errno);
+}
+
 Status GrowingFile::Lines::open() {
   const int fresh = goes_on ? 0 : O_TRUNC;
   file = ::open(path.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666);

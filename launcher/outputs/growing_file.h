@@ -58,8 +58,9 @@ class GrowingFile {
   /// Returns whether every line has reached the file.
   [[nodiscard]] bool flushed() const { return fresh_.empty() && !running_.valid() && waiting_bytes_ == 0; }
 
-  /// Writes the lines that have been handed over. Call this only on the disk's thread.
-  Status finish() { return lines_->write(); }
+  /// Writes the lines that have been handed over. All of them then survive a crash, unless the file's name is new and
+  /// its folder is not synced. Call this only on the disk's thread.
+  Status finish() { return lines_->finish(); }
 
  private:
   /// The disk's thread owns the lines while a task is running.
@@ -70,6 +71,7 @@ class GrowingFile {
     ~Lines();
 
     Status write();
+    Status finish();
     Status open();
     Status write_waiting();
 

@@ -58,7 +58,8 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type, 
     }
     const std::string header = header_of(element.descr, shape);
     file.header_bytes_ = header.size();
-    file.file_.reset(std::fopen(file.temporary().c_str(), "we"));
+    const int opened = open(file.temporary().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    file.file_.reset(opened < 0 ? nullptr : fdopen(opened, "w"));
     const auto size = static_cast<off_t>(file.header_bytes_ + file.data_bytes_);
     if (file.file_ == nullptr || ftruncate(fileno(file.file_.get()), size) != 0) {
       return file.failed();

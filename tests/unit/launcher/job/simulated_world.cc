@@ -49,8 +49,8 @@ std::string simulated_weights(std::uint64_t step) {
 /// The instances of one attempt. They compute steps in step with each other, as collectives force them to.
 class SimulatedWorld::Instances : public std::enable_shared_from_this<Instances> {
  public:
-  Instances(SimulatedWorld& world, asio::io_context& loop, CoordinatorEvents& events, Coordinator::Setup setup)
-      : world_(world), loop_(loop), events_(events), setup_(std::move(setup)), views_(world.setup_.instances) {}
+  Instances(SimulatedWorld& world, CoordinatorEvents& events, Coordinator::Setup setup)
+      : world_(world), events_(events), setup_(std::move(setup)), views_(world.setup_.instances) {}
 
   void open(const proto::JoinReply& reply) {
     reply_ = reply;
@@ -295,7 +295,6 @@ class SimulatedWorld::Instances : public std::enable_shared_from_this<Instances>
   }
 
   SimulatedWorld& world_;
-  asio::io_context& loop_;
   CoordinatorEvents& events_;
   Coordinator::Setup setup_;
   std::vector<View> views_;
@@ -515,7 +514,7 @@ std::unique_ptr<JobProcesses> SimulatedWorld::processes(asio::io_context& /*loop
 
 Result<std::unique_ptr<Coordinator>> SimulatedWorld::serve(asio::io_context& loop, CoordinatorEvents& events,
                                                            Coordinator::Setup setup) {
-  instances_ = std::make_shared<Instances>(*this, loop, events, std::move(setup));
+  instances_ = std::make_shared<Instances>(*this, events, std::move(setup));
   return std::make_unique<Service>(*this, loop, instances_);
 }
 
@@ -540,7 +539,6 @@ void SimulatedWorld::inject(const Fault& fault) {
       }
       return;
     case FaultKind::kSilent:
-    case FaultKind::kNeverJoins:
       return runs ? instances_->die(fault.instance) : void();
     case FaultKind::kFails:
       return runs ? instances_->fail(fault.instance) : void();

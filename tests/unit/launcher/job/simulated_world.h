@@ -21,11 +21,10 @@ std::string simulated_weights(std::uint64_t step);
 
 enum class FaultKind : std::uint8_t {
   kKilled,      ///< An instance is killed: its connections close, and mpirun ends the job.
-  kSilent,      ///< An instance hangs: its heartbeats end.
+  kSilent,      ///< An instance hangs: its heartbeats end, or it never joins.
   kFails,       ///< An instance reports a failure.
   kLost,        ///< An instance loses touch with the launcher, but mpirun notices nothing.
   kMpirunDies,  ///< mpirun is killed, and the instances with it.
-  kNeverJoins,  ///< An instance starts but does not join.
   kDataServer,  ///< The data server ends. Replicas can do without it in the simulation.
   kSigterm,     ///< The launcher receives SIGTERM.
   kSigusr1,     ///< The launcher receives SIGUSR1.
@@ -33,7 +32,7 @@ enum class FaultKind : std::uint8_t {
   kSleeps,      ///< The launcher does not run for `seconds`.
   kStubborn,    ///< From now on, mpirun ends only if it is killed.
 };
-inline constexpr int kFaultKinds = 12;
+inline constexpr int kFaultKinds = 11;
 
 struct Fault {
   FaultKind kind;
@@ -84,7 +83,7 @@ class SimulatedWorld final : public World {
   class Service;
   class Instances;
 
-  /// Calls `then` after some time; returns a number with which to forget it.
+  /// Calls `then` after some time. Returns its key in `events_`.
   std::pair<double, std::uint64_t> after(double seconds, std::function<void()> then);
   void inject(const Fault& fault);
   void mpirun_ends(int status);

@@ -7,11 +7,13 @@
 #include <iterator>
 #include <map>
 #include <random>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "launcher/outputs/checkpoint_writer.h"
+#include "launcher/outputs/npy.h"
 #include "launcher/outputs/result_files.h"
 #include "tests/unit/launcher/outputs/recorded_disk.h"
 #include "tests/unit/temporary_folder.h"
@@ -156,6 +158,27 @@ TEST_F(CrashedDisk, HasWholeResultsAndTheLastThatWereWritten) {
     const auto least = std::ranges::upper_bound(written, calls) - written.begin();
     ASSERT_GE(known - contents.begin(), least);
     ASSERT_EQ(content.empty(), !fs::exists(path)) << "an empty file";
+  });
+}
+
+TEST_F(CrashedDisk, HasWholeOutputsOnceTheyAreFinished) {
+  testing::RecordedDisk disk(root_);
+  const std::string rows(2 * 3 * sizeof(float), 'x');
+  {
+    Result<NpyFile> file = NpyFile::create(root_ / "outputs.npy", "f32", std::vector<std::int64_t>{4, 3});
+    ASSERT_TRUE(file);
+    ASSERT_TRUE(file->write(rows.size(), rows));
+    ASSERT_TRUE(file->write(0, rows));
+    ASSERT_TRUE(file->finish());
+  }
+  const std::size_t finished = disk.calls();
+  const std::string whole = contents_of(root_).at("outputs.npy");
+
+  crash_everywhere(disk, [&](const std::string& left, std::size_t calls) {
+    const std::map<std::string, std::string> found = contents_of(left);
+    const auto outputs = found.find("outputs.npy");
+    ASSERT_TRUE(outputs != found.end() || calls < finished);
+    ASSERT_TRUE(outputs == found.end() || outputs->second == whole);
   });
 }
 
