@@ -138,11 +138,11 @@ class Job:
         raise AssertionError(f"no instance {instance} among {self.pids()}\n{self.stderr}")
 
     def metrics(self):
-        path = self.output_dir / "metrics.csv"
-        if not path.exists():
+        try:
+            with open(self.output_dir / "metrics.csv", newline="") as file:
+                return list(csv.DictReader(file))
+        except FileNotFoundError:  # The job has not begun, or a restart is just about to write a new file.
             return []
-        with open(path, newline="") as file:
-            return list(csv.DictReader(file))
 
     def wait_for_step(self, step, seconds=60):
         self.wait_until(lambda: any(row.get("step") and int(row["step"]) >= step
