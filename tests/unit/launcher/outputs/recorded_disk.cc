@@ -1,6 +1,7 @@
 #include "tests/unit/launcher/outputs/recorded_disk.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <filesystem>
 #include <fstream>
@@ -272,6 +273,12 @@ ssize_t write(int file, const void* bytes, size_t size) {
                                      .bytes = {static_cast<const char*>(bytes), static_cast<std::size_t>(written)}});
                     }
                   });
+}
+
+/// Not available, so that std::filesystem::copy_file writes what it copies.
+ssize_t sendfile(int /*to*/, int /*from*/, off_t* /*offset*/, size_t /*count*/) noexcept {
+  errno = EINVAL;
+  return -1;
 }
 
 int ftruncate(int file, off_t size) noexcept {
