@@ -70,10 +70,9 @@ po::options_description described_options() {
   po::options_description information("Information");
   information.add_options()  //
       ("probe",
-       "Ask the server that was started on this host with the same options whether it is serving, and exit with 0 if "
-       "it "
-       "is and with 69 if not. For use as a probe in Kubernetes.")  //
-      ("help,h", "Print this help and exit.")                       //
+       "Ask the server that was started on this host with the same options whether it is serving. The exit code "
+       "is 0 if it is, and 69 if not. For use as a probe in Kubernetes.")  //
+      ("help,h", "Print this help and exit.")                              //
       ("version", "Print the version and exit.");
   po::options_description all(
       fmt::format("{} serves datasets to the replicas of poprun-emu jobs.\nUsage: {} [options]\n"

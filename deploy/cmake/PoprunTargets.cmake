@@ -230,12 +230,9 @@ function(poprun_background_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 1800 PROCESSORS 1 RESOURCE_LOCK background COST 1000)
 endfunction()
 
-# poprun_test(<name> SOURCES ... DEPS ... [BACKGROUND] [LABELS unit] [TIMEOUT seconds])
+# poprun_test(<name> SOURCES ... DEPS ... [BACKGROUND] [TIMEOUT seconds])
 function(poprun_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "BACKGROUND" "TIMEOUT" "SOURCES;DEPS;LABELS")
-  if(NOT ARG_LABELS)
-    set(ARG_LABELS unit)
-  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "BACKGROUND" "TIMEOUT" "SOURCES;DEPS")
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -249,16 +246,16 @@ function(poprun_test name)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
+  set_tests_properties(${name} PROPERTIES LABELS unit
     SKIP_RETURN_CODE 77 ENVIRONMENT "OMP_NUM_THREADS=1;POPRUN_EMU_STRICT=1")
 endfunction()
 
-# poprun_unit_tests(<folder> [BACKGROUND] [EXCLUDE <file or sub-folder>...] DEPS ... [LABELS unit])
+# poprun_unit_tests(<folder> [BACKGROUND] [EXCLUDE <file or sub-folder>...] DEPS ...)
 #
 # One test of all *.cc in and below tests/unit/<folder>, which mirrors the folder of that name: `replica/ops` becomes
 # replica_ops_test.
 function(poprun_unit_tests folder)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "BACKGROUND" "" "EXCLUDE;DEPS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "BACKGROUND" "" "EXCLUDE;DEPS")
   set(background)
   if(ARG_BACKGROUND)
     set(background BACKGROUND)
@@ -266,7 +263,7 @@ function(poprun_unit_tests folder)
   string(REPLACE "/" "_" name "${folder}_test")
   poprun_sources(sources "tests/unit/${folder}" ${ARG_EXCLUDE})
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/tests/unit/${folder}/")
-  poprun_test(${name} SOURCES ${sources} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS} TIMEOUT 600
+  poprun_test(${name} SOURCES ${sources} DEPS ${ARG_DEPS} TIMEOUT 600
     ${background})
   set_target_properties(${name} PROPERTIES
     UNITY_BUILD ${POPRUN_UNITY} UNITY_BUILD_BATCH_SIZE ${POPRUN_UNITY_SOURCES})

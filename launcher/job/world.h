@@ -23,9 +23,9 @@ class Alarm {
   virtual void set(double seconds_from_now, std::function<void()> then) = 0;
 };
 
-/// What a job finds outside itself: the time, the processes on this machine, the service that instances call, and the
-/// thread that uses the disk. The tests simulate a world (tests/unit/launcher/job/simulated_world.h), in which whole
-/// jobs take milliseconds and every run of a seed is the same.
+/// Everything around a job: the clock, the processes on this machine, the service that instances call, and the thread
+/// that uses the disk. Tests simulate a world (tests/unit/launcher/job/simulated_world.h) in which a whole job takes
+/// milliseconds, and every run with the same seed is the same.
 class World {
  public:
   World() = default;

@@ -180,8 +180,8 @@ Rows checkpoints() {
 
 Rows metrics() {
   return {row("metrics", "metrics-port", "PORT", "0",
-              "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics (https: beyond loopback) while it "
-              "runs; 0: serve none",
+              "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics while it runs (https:// beyond "
+              "loopback); 0: serve none",
               Integer{0, 65535}, into(&Options::metrics, &MetricsOptions::port)),
           row("metrics", "metrics-address", "ADDRESS", "",
               "Address of this machine that serves the metrics, 0.0.0.0 for all (default: 127.0.0.1 or, with other "

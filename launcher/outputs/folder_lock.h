@@ -21,7 +21,7 @@ namespace poprun::launcher {
 class FolderLock {
  public:
   /// Locks `folder`, which must exist, and raises its epoch. `held` is the lock of an earlier attempt, if there was
-  /// one. If it is on the same folder, it is kept, so that no other job can lock the folder in between. If the file
+  /// one. A lock on the same folder is not released, so that no other job can take the folder in between. If the file
   /// cannot be created or written, as on a full disk, the function succeeds, but the lock has no effect. `option` names
   /// the folder in messages. Errors: kUsage if another job has locked the folder; the message names its host and
   /// process.

@@ -311,7 +311,7 @@ void ReplicaLogs::write(std::uint32_t replica, std::string_view line) {
     file = files_.emplace(replica, GrowingFile(disk_, path(replica), kLogWaitingBytesMax)).first;
   }
   if (file->second.waiting() > kLogWaitingBytesMax / 2) {
-    static_cast<void>(file->second.flush());  // Waits for a slow disk, so that no line is lost.
+    static_cast<void>(file->second.flush());  // Waits briefly for a slow disk, rather than lose lines.
   }
   file->second.append(fmt::format("{}\n", line));
   waiting_ = true;

@@ -14,7 +14,6 @@
 #include "launcher/wire/bounds.h"
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
-#include "replica/base/rare.h"
 
 /// Decides which calls to the launcher's service are served, and rejects all others.
 namespace poprun::launcher {
@@ -121,7 +120,6 @@ class Admission {
       return wrong_token();
     }
     if (given("poprun-epoch") != epoch_) {
-      POPRUN_RARE("wire.other-attempt");
       return job_is_over();  // The caller's job is.
     }
     return std::nullopt;

@@ -619,7 +619,7 @@ class BadFramesMpi(BadFrames):
 
 
 class Overlap(Kind):
-    """Two or three faults within a second, the first of which ends the job. All are over after two more seconds."""
+    """Two or three faults, less than half a second apart. At least one of them ends the job. Pauses last 2 s."""
 
     any_hosts = False
     codes = (0, 69, 75)

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,6 +17,7 @@
 #include "tests/unit/launcher/job/simulated_world.h"
 #include "tests/unit/launcher/outputs/recorded_disk.h"
 #include "tests/unit/launcher/parsed_options.h"
+#include "tests/unit/number_in.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
@@ -27,11 +27,6 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::size_t number_in(const char* variable, std::size_t otherwise) {
-  const char* const given = std::getenv(variable);
-  return given == nullptr ? otherwise : static_cast<std::size_t>(std::atol(given));
-}
 
 std::size_t open_files() {
   const fs::directory_iterator all("/proc/self/fd");
@@ -197,8 +192,8 @@ std::string text_of(const std::vector<Fault>& faults) {
 }
 
 TEST_F(JobInVirtualTime, LosesNothingInAnySeriesOfFaults) {
-  const std::size_t jobs = number_in("POPRUN_EMU_SIMULATIONS", 100);
-  const std::size_t first = number_in("POPRUN_EMU_SEED", 0);
+  const std::size_t jobs = testing::number_in("POPRUN_EMU_SIMULATIONS", 100);
+  const std::size_t first = testing::number_in("POPRUN_EMU_SEED", 0);
   for (std::size_t seed = first; seed < first + jobs; ++seed) {
     std::mt19937_64 random(seed);
     const std::vector<Fault> faults = random_faults(random);
@@ -225,7 +220,7 @@ TEST_F(JobInVirtualTime, LosesNothingInAnySeriesOfFaults) {
 }
 
 TEST_F(JobInVirtualTime, LosesNothingIfTheMachineCrashesAtAnyCall) {
-  const std::size_t most = number_in("POPRUN_EMU_CRASHED_JOBS", 100);
+  const std::size_t most = testing::number_in("POPRUN_EMU_CRASHED_JOBS", 100);
   std::size_t crashes = 0;
   for (std::size_t seed = 0; crashes < most; ++seed) {
     std::mt19937_64 random(seed);

@@ -99,10 +99,10 @@ class SimulatedWorld final : public World {
   std::map<std::pair<double, std::uint64_t>, std::function<void()>> events_;  ///< Keyed by time, and then by order.
   double disk_hangs_until_ = 0;
   std::string metrics_;  ///< The job's metrics.csv.
-  int signal_ = 0;  ///< The last signal that asked the job to end.
+  int signal_ = 0;       ///< The last signal that asked the job to end.
   bool stubborn_ = false;
   int attempts_ = 0;
-  std::shared_ptr<Instances> instances_;  ///< Those of the present attempt.
+  std::shared_ptr<Instances> instances_;  ///< Of the current attempt.
   Processes* processes_ = nullptr;
 };
 

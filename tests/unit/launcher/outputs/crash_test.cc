@@ -1,6 +1,5 @@
 /// A machine that crashes at any call on a disk, after any legal prefix of what was not synced, leaves whole
 /// checkpoints and results, and after the first checkpoint at least one.
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,18 +15,13 @@
 #include "launcher/outputs/npy.h"
 #include "launcher/outputs/result_files.h"
 #include "tests/unit/launcher/outputs/recorded_disk.h"
+#include "tests/unit/number_in.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Returns the number of crashes to try after each call: POPRUN_EMU_CRASHES, or a few.
-std::size_t crashes_per_call() {
-  const char* const given = std::getenv("POPRUN_EMU_CRASHES");
-  return given == nullptr ? 6 : static_cast<std::size_t>(std::atol(given));
-}
 
 class CrashedDisk : public ::testing::Test {
  protected:
@@ -55,11 +49,12 @@ class CrashedDisk : public ::testing::Test {
     const std::string whole = folder_.path() / "whole";
     disk.copy(whole);
     ASSERT_EQ(contents_of(whole), contents_of(root_)) << "not every call was recorded";
+    const std::size_t crashes_per_call = testing::number_in("POPRUN_EMU_CRASHES", 6);
     std::mt19937_64 random(1);
     const std::string left = folder_.path() / "left";
     std::size_t crashes = 0;
     for (std::size_t calls = 0; calls <= disk.calls(); ++calls) {
-      for (std::size_t k = 0; k < crashes_per_call(); ++k, ++crashes) {
+      for (std::size_t k = 0; k < crashes_per_call; ++k, ++crashes) {
         fs::remove_all(left);
         disk.crash(calls, random, left);
         ASSERT_NO_FATAL_FAILURE(check(left, calls)) << "crash " << k << " after call " << calls;

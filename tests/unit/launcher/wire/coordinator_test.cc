@@ -5,12 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <future>
 #include <iterator>
-#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -24,7 +22,6 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/link/launcher_link.h"
 #include "replica/link/launcher_ports.h"
-#include "replica/link/progress_board.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
@@ -643,112 +640,12 @@ TEST_F(CoordinatorTest, TellsWhoseHeartbeatItRefusesAndWhy) {
   EXPECT_THAT(failures[0].message(), HasSubstr("the launcher refused this instance's heartbeat: "));
 }
 
-TEST(Bounds, OfABeatAreThoseOfItsInstance) {
-  const JobSize job{.instances = 4, .replicas_per_instance = 2};
-  proto::Beat beat;
-  beat.set_instance(1);
-  beat.add_replicas()->set_replica(3);
-  EXPECT_TRUE(check_bounds(beat, job));
-  beat.mutable_replicas(0)->set_activity_seconds(std::numeric_limits<double>::quiet_NaN());
-  EXPECT_FALSE(check_bounds(beat, job));
-  beat.mutable_replicas(0)->set_activity_seconds(-1);
-  EXPECT_FALSE(check_bounds(beat, job));
-  beat.mutable_replicas(0)->set_activity_seconds(0);
-  beat.mutable_replicas(0)->set_activity(std::string(5000, 'x'));
-  EXPECT_FALSE(check_bounds(beat, job));
-  beat.mutable_replicas(0)->set_activity("");
-  beat.mutable_replicas(0)->set_replica(4);
-  EXPECT_THAT(check_bounds(beat, job).error().message, HasSubstr("does not belong to instance 1"));
-  beat.clear_replicas();
-  beat.set_instance(4);
-  EXPECT_FALSE(check_bounds(beat, job));
-}
-
-TEST(Bounds, OfATensorAreElementsThatCanBeCounted) {
-  proto::ReportItem item;
-  item.mutable_output()->add_shape(std::int64_t{1} << 56);
-  item.mutable_output()->add_shape(0);
-  EXPECT_TRUE(check_bounds(item));
-  item.mutable_output()->add_shape(256);  // 2^64 bytes overflow a 64-bit counter to 0.
-  EXPECT_THAT(check_bounds(item).error().message, HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
-}
-
-TEST(Bounds, OfAPartOfACheckpointAre65536VariablesAndSlices) {
-  const JobSize job{.instances = 1, .replicas_per_instance = 1};
-  proto::StatePart part;
-  for (int k = 0; k < 65'536; ++k) {
-    part.add_variables();
-    part.add_slices();
-  }
-  EXPECT_TRUE(check_bounds(part, job));
-  part.add_slices();
-  EXPECT_THAT(check_bounds(part, job).error().message,
-              HasSubstr("slices of a part of a checkpoint: the limit is 65536, but the message contains 65537"));
-  part.mutable_slices()->RemoveLast();
-  part.add_variables();
-  EXPECT_THAT(check_bounds(part, job).error().message,
-              HasSubstr("variables of a checkpoint: the limit is 65536, but the message contains 65537"));
-  part.mutable_variables()->RemoveLast();
-  part.mutable_variables(0)->set_name(std::string(5000, 'x'));
-  EXPECT_THAT(check_bounds(part, job).error().message, HasSubstr("bytes of a variable's name"));
-}
-
 TEST_F(CoordinatorTest, RefusesAnInstanceWithTheJobsReason) {
   CoordinatorClient client(environment(9), [] {});
   const auto joined = client.join(10);
   ASSERT_FALSE(joined);
   EXPECT_EQ(joined.error().code, ErrorCode::kInfrastructure);
   EXPECT_THAT(joined.error().message, HasSubstr("nine is too many"));
-}
-
-TEST(CoordinatorClient, SaysWhereItFoundNobody) {
-  CoordinatorClient client({"127.0.0.1:1", "", 0, 0, 1}, [] {});
-  const auto joined = client.join(0.2);
-  ASSERT_FALSE(joined);
-  EXPECT_EQ(joined.error().code, ErrorCode::kUnreachable);
-  EXPECT_EQ(joined.error().message, "no connection to the launcher at 127.0.0.1:1 for 0.2 s");
-  EXPECT_EQ(joined.error().facts.address, "127.0.0.1:1");
-}
-
-TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
-  setenv("POPRUN_EMU_COORDINATOR", "h:1/12", 1);
-  setenv("POPRUN_EMU_TOKEN", "t", 1);
-  setenv("POPDIST_REPLICA_INDEX_OFFSET", "6", 1);
-  setenv("POPDIST_NUM_LOCAL_REPLICAS", "2", 1);
-  const auto environment = read_instance_environment();
-  ASSERT_TRUE(environment);
-  EXPECT_EQ(environment->coordinator, "h:1");
-  EXPECT_EQ(environment->epoch, 12U);
-  EXPECT_EQ(environment->instance, 3U);
-  EXPECT_EQ(environment->first_replica, 6U);
-  EXPECT_EQ(environment->local_replicas, 2U);
-
-  setenv("POPDIST_NUM_LOCAL_REPLICAS", "four", 1);
-  EXPECT_THAT(read_instance_environment().error().message, HasSubstr("POPDIST_NUM_LOCAL_REPLICAS is 'four'"));
-  setenv("POPDIST_NUM_LOCAL_REPLICAS", "4", 1);
-  EXPECT_THAT(read_instance_environment().error().message, HasSubstr("not a multiple"));
-  unsetenv("POPRUN_EMU_COORDINATOR");
-  EXPECT_EQ(read_instance_environment().error().code, ErrorCode::kUsage);
-}
-
-/// The launcher refuses heartbeats with a negative time.
-TEST(ProgressBoard, TellsNoTimeBelowZeroHoweverOftenAReplicaWrites) {
-  ProgressBoard board(0, 1);
-  std::atomic<bool> ends = false;
-  std::thread replica([&] {
-    while (!ends) {
-      board.write(ReplicaId{0}, 1, "computing");
-      board.waits_for_data(ReplicaId{0}, true);
-    }
-  });
-  double least = 0;
-  for (int k = 0; k < 300'000; ++k) {
-    const proto::ReplicaProgress progress = board.progress(ReplicaId{0});
-    least = std::min({least, progress.activity_seconds(), progress.data_wait_seconds()});
-  }
-  ends = true;
-  replica.join();
-  EXPECT_EQ(least, 0);
 }
 
 }  // namespace
