@@ -28,6 +28,7 @@ find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
+find_library(ISAL_LIBRARY isal REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_library(ZXCVBN_LIBRARY zxcvbn REQUIRED)
 
@@ -59,7 +60,7 @@ if(POPRUN_SANITIZE)
   target_compile_options(poprun_flags INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   if(POPRUN_SANITIZE MATCHES "thread")
-    # Asio's fences, of which ThreadSanitizer warns that it does not know them, are beside its locks.
+    # g++ warns that ThreadSanitizer does not support Asio's fences, which Asio uses in addition to its locks.
     target_compile_options(poprun_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
   endif()
 endif()
@@ -75,17 +76,29 @@ add_library(poprun_mpi INTERFACE)
 target_link_libraries(poprun_mpi INTERFACE MPI::MPI_C)
 target_compile_definitions(poprun_mpi INTERFACE OMPI_SKIP_MPICXX=1)
 
-# Linked by name: CMake asks pkg-config a dozen questions, and each one about gRPC takes a second.
+# Linked by name: CMake asks pkg-config a dozen questions, and each one about gRPC takes a second. Programs link gRPC and
+# Abseil statically: loading their 50 shared libraries would take a third of a replica's time to start.
 add_library(poprun_grpc INTERFACE)
 foreach(name grpc++ grpc gpr absl_synchronization)
   find_library(GRPC_LIBRARY_${name} ${name} REQUIRED)
-  target_link_libraries(poprun_grpc INTERFACE "${GRPC_LIBRARY_${name}}")
+  list(APPEND shared_grpc "${GRPC_LIBRARY_${name}}")
 endforeach()
+cmake_path(GET GRPC_LIBRARY_grpc PARENT_PATH folder)
+file(GLOB abseil "${folder}/libabsl_*.a")
+set(static_grpc -Wl,--start-group)
+foreach(name grpc++ grpc gpr address_sorting upb)
+  find_library(GRPC_ARCHIVE_${name} lib${name}.a REQUIRED)
+  list(APPEND static_grpc "${GRPC_ARCHIVE_${name}}")
+endforeach()
+list(APPEND static_grpc ${abseil} -Wl,--end-group -lre2 -lcares -lz OpenSSL::SSL)
+set(is_static $<BOOL:$<TARGET_PROPERTY:POPRUN_STATIC_GRPC>>)
+target_link_libraries(poprun_grpc INTERFACE
+  "$<${is_static}:${static_grpc}>" "$<$<NOT:${is_static}>:${shared_grpc}>")
 
 add_library(poprun_dnnl INTERFACE)
 target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
 
-# These macros choose between two schemas in libonnx's headers; Debian's library has this one.
+# These macros choose between two schemas in libonnx's headers. Debian's library was built with this one.
 find_library(ONNX_LIBRARY onnx REQUIRED)
 find_library(ONNX_PROTO_LIBRARY onnx_proto REQUIRED)
 add_library(poprun_onnx INTERFACE)
@@ -205,9 +218,10 @@ function(poprun_program name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS")
   add_executable(${name} ${ARG_SOURCES})
   poprun_precompile(${name})
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # A main.cc only wires rooms.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)  # A main.cc only connects libraries.
   target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS})
   set_target_properties(${name} PROPERTIES
+    POPRUN_STATIC_GRPC ON
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
     CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
 endfunction()

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <zlib.h>
+#include <isa-l/igzip_lib.h>
 
 namespace poprun::hostio {
 namespace {
@@ -22,19 +22,9 @@ class Content {
  public:
   /// `bytes` must outlive the content. `scope` records the progress and limits the memory.
   Content(std::span<const std::byte> bytes, std::string_view name, FileScope scope = {})
-      : rest_(bytes), name_(name), scope_(std::move(scope)) {
-    const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
-    if (gzip) {
-      // The window has 15 bits; adding 16 selects gzip framing with its checksum.
-      inflating_ = inflateInit2(&zlib_, 15 + 16) == Z_OK;
-      POPRUN_CHECK(inflating_);
-    }
-  }
-  Content(const Content&) = delete;
-  Content& operator=(const Content&) = delete;
-  ~Content() {
+      : rest_(bytes), name_(name), scope_(std::move(scope)), inflating_(is_gzip(bytes)) {
     if (inflating_) {
-      inflateEnd(&zlib_);
+      begin_member();
     }
   }
 
@@ -53,11 +43,12 @@ class Content {
 
   /// Returns the next `count` bytes, or fewer at the end.
   Result<std::vector<std::uint8_t>> take(std::uint64_t count) {
-    constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
+    // Images are rarely compressed to less than a quarter.
+    const std::uint64_t first_growth = std::max<std::uint64_t>(std::uint64_t{1} << 20, 4 * rest_.size());
     std::vector<std::uint8_t> bytes;
     std::size_t filled = 0;
     while (filled < count) {
-      const std::uint64_t growth = std::max<std::uint64_t>(kFirstGrowth, 2 * filled);
+      const std::uint64_t growth = std::max<std::uint64_t>(first_growth, 2 * filled);
       POPRUN_TRY(scope_.resize(bytes, std::min(count, growth), name_));
       POPRUN_ASSIGN(const std::size_t had, read(std::as_writable_bytes(std::span(bytes)).subspan(filled)));
       filled += had;
@@ -78,42 +69,71 @@ class Content {
         if (rest_.empty()) {
           break;
         }
-        inflateReset(&zlib_);  // Another gzip member follows, as gunzip allows.
-        ended_ = false;
+        if (!is_gzip(rest_)) {
+          return damaged("bytes that are not gzip data follow its end");
+        }
+        begin_member();  // As gunzip allows.
       }
       const std::size_t in = std::min(rest_.size(), kPiece);
       const std::size_t room = std::min(out.size() - done, kPiece);
-      // zlib does not write to its input, although its pointer is not const.
-      zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(rest_.data()));
-      zlib_.avail_in = static_cast<uInt>(in);
-      zlib_.next_out = reinterpret_cast<Bytef*>(out.data() + done);
-      zlib_.avail_out = static_cast<uInt>(room);
-      const int code = inflate(&zlib_, Z_NO_FLUSH);
-      const std::size_t made = room - zlib_.avail_out;
+      // The library does not write to its input, although its pointer is not const.
+      inflate_.next_in = reinterpret_cast<std::uint8_t*>(const_cast<std::byte*>(rest_.data()));
+      inflate_.avail_in = static_cast<std::uint32_t>(in);
+      inflate_.next_out = reinterpret_cast<std::uint8_t*>(out.data() + done);
+      inflate_.avail_out = static_cast<std::uint32_t>(room);
+      const int code = isal_inflate(&inflate_);
+      const std::size_t made = room - inflate_.avail_out;
       done += made;
       total_ += made;
       scope_.advance(made);
-      rest_ = rest_.subspan(in - zlib_.avail_in);
-      ended_ = code == Z_STREAM_END;
-      if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && done < out.size())) {
+      // At the end of a member, the library may return bytes that it took in an earlier call.
+      rest_ = {reinterpret_cast<const std::byte*>(inflate_.next_in), rest_.data() + rest_.size()};
+      ended_ = inflate_.block_state == ISAL_BLOCK_FINISH;
+      if (code != ISAL_DECOMP_OK) {
+        return damaged(reason_of(code));
+      }
+      if (!ended_ && rest_.empty() && done < out.size()) {
         return fail(ErrorCode::kData,
                     fmt::format("{}: the gzip data ends too early, after {} inflated bytes", name_, total_));
-      }
-      if (code != Z_OK && code != Z_STREAM_END) {
-        return fail(ErrorCode::kData, fmt::format("{}: the gzip data is damaged after {} inflated bytes: {}", name_,
-                                                  total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
       }
     }
     return done;
   }
 
+  static bool is_gzip(std::span<const std::byte> bytes) {
+    return bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
+  }
+
+  void begin_member() {
+    isal_inflate_init(&inflate_);
+    inflate_.crc_flag = ISAL_GZIP;
+    ended_ = false;
+  }
+
+  [[nodiscard]] tl::unexpected<Error> damaged(std::string_view reason) const {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: the gzip data is damaged after {} inflated bytes: {}", name_, total_, reason));
+  }
+
+  static std::string_view reason_of(int code) {
+    switch (code) {
+      case ISAL_INVALID_WRAPPER:
+      case ISAL_UNSUPPORTED_METHOD:
+        return "the header is not that of gzip with deflate";
+      case ISAL_INCORRECT_CHECKSUM:
+        return "the checksum does not match";
+      default:
+        return "a deflate block is not valid";
+    }
+  }
+
   std::span<const std::byte> rest_;
   std::string name_;
   FileScope scope_;
-  z_stream zlib_{};
+  inflate_state inflate_{};
   std::uint64_t total_ = 0;
-  bool inflating_ = false;
-  bool ended_ = false;
+  bool inflating_;
+  bool ended_ = false;  ///< Whether the current member has been inflated and its checksum verified.
 };
 
 Result<IdxShape> take_shape(Content& content, std::string_view name) {
@@ -171,7 +191,7 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view na
     return fail(ErrorCode::kData, fmt::format("{}: truncated: expected {} elements ({}), found {}", name, elements,
                                               fmt::join(dims, " x "), array.elements.size()));
   }
-  // Reading past the end also lets zlib check the checksum after the last byte.
+  // Reading past the end also verifies the checksum after the last byte.
   POPRUN_ASSIGN(const std::vector<std::uint8_t> trailing, content.take(1));
   if (!trailing.empty()) {
     return fail(ErrorCode::kData, fmt::format("{}: expected {} elements ({}), but more bytes follow them", name,

@@ -116,7 +116,7 @@ TEST(Idx, NoticesGzipThatEndsTooEarly) {
 TEST(Idx, NoticesDamagedGzip) {
   Bytes damaged = gzip(idx_bytes({4}, {1, 2, 3, 4}));
   damaged[damaged.size() - 6] ^= 0x10;  // Part of the checksum.
-  EXPECT_THAT(complaint(damaged), HasSubstr("incorrect data check"));
+  EXPECT_THAT(complaint(damaged), HasSubstr("the checksum does not match"));
 
   Bytes followed = gzip(idx_bytes({4}, {1, 2, 3, 4}));
   followed.insert(followed.end(), {'j', 'u', 'n', 'k'});
