@@ -70,7 +70,7 @@ Status allow_many_threads(const Placement& placement) {
   constexpr std::size_t kForAReplica = 3;
   const std::size_t local = local_instances(placement);
   return check_room_for_threads(kBesides + local * (kForAnInstance + kForAReplica * placement.replicas_per_instance()),
-                                fmt::format("a job with {} here", counted(local, "instance")));
+                                fmt::format("a job with {}", counted(local, "local instance")));
 }
 
 /// Checks limits below which mpirun, Open MPI in the replicas and the data server crash or hang without giving a
@@ -85,8 +85,8 @@ Status allow_what_processes_need() {
     const char* option;
     rlim_t least;
   };
-  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB but runs with 256 KiB; PMIx fails if files are
-  // limited to 100 KiB, the data server at 500 MB of address space, and replicas hang at 100 MB of data.
+  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB but runs with 256 KiB. PMIx fails if files are
+  // limited to 100 KiB, and the data server if address space is limited to 500 MB. Replicas hang with 100 MB of data.
   constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
                                              {RLIMIT_FSIZE, "file size", "-f", 4 << 20},
                                              {RLIMIT_AS, "address space", "-v", 1 << 30},

@@ -38,8 +38,7 @@ Result<Placement> place_without(const Options& options, const std::vector<std::s
   return placement;
 }
 
-/// Returns those of the `hosts` on which mpirun's remote shell can run a program. Asks all of them at once, for at most
-/// 10 s.
+/// Returns the `hosts` on which mpirun's remote shell can run a program. Probes all hosts in parallel, within 10 s.
 std::vector<std::string> that_answer(const std::vector<std::string>& hosts, const Options& options,
                                      const Placement& placement) {
   std::string shell = remote_shell(options, placement);
@@ -74,10 +73,10 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
   }
   Options attempt = options;
   Placement where = placement;
-  FolderLock folder;  // It stays locked during pauses.
+  FolderLock folder;  // Holds the lock between attempts, too.
   std::vector<std::string> lost;
-  std::uint64_t farthest = 0;  // The last step of which there was a checkpoint.
-  std::uint32_t restarts = 0;  // Since then.
+  std::uint64_t farthest = 0;  // Step of the latest checkpoint of any attempt.
+  std::uint32_t restarts = 0;  // Restarts since that checkpoint.
   for (std::uint32_t attempts = 0;; ++attempts, ++restarts) {
     JobEnd end;
     {
@@ -112,8 +111,8 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
     if (const int number = world.pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has stored a checkpoint, a restart repeats the first start. It overwrites what the job left behind,
-    // but only if the job has `folder`.
+    // Until the job has stored a checkpoint, a restart repeats the first start. It may overwrite the job's own results
+    // without --overwrite, because `folder` shows that they are the job's own.
     if (end.has_checkpoint) {
       attempt.checkpoints.resume = "auto";
     }

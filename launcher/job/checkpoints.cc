@@ -23,7 +23,8 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// Returns the checkpoints to try for `--resume DIR`, in order: DIR itself and those before it, or those in DIR.
+/// Returns the checkpoints to try for `--resume DIR`, in order: DIR itself and then the earlier ones beside it or, if
+/// DIR is not a checkpoint, those in DIR.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
@@ -155,12 +156,12 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   if (!unreadable.empty()) {
     return fail(
         ErrorCode::kHostResources,
-        fmt::format("--resume {}: {} there, but none is usable: {} cannot be read{}; see above for the reason, make {} "
+        fmt::format("--resume {}: found {}, but none is usable: {} cannot be read{}; see above for the reason, make {} "
                     "readable, and run the job again",
                     options_.checkpoints.resume, counted(all.size(), "checkpoint"), unreadable.size(),
                     damaged_.empty() ? "" : ", and the others are damaged", unreadable.size() == 1 ? "it" : "them"));
   }
-  return fail(ErrorCode::kData, fmt::format("--resume {}: {} there, but none is complete; remove them to start over",
+  return fail(ErrorCode::kData, fmt::format("--resume {}: found {}, but none is complete; remove them to start over",
                                             options_.checkpoints.resume, counted(all.size(), "checkpoint")));
 }
 
@@ -222,14 +223,14 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Warns the user once if a checkpoint was stored only after the next was due, since replicas delay or skip that one.
+/// Warns the user, once, that the next checkpoint was due before this one was stored, so replicas wait or skip it.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
-    console_.say(
-        fmt::format("note: storing the checkpoint after step {} took {:.0f} s, and the next one was due before it "
-                    "ended, so replicas wait or skip a checkpoint; set --checkpoint-every to more than {} steps",
-                    stored.step, stored.seconds, every));
+    console_.say(fmt::format(
+        "note: storing the checkpoint after step {} took {:.0f} s, and the next checkpoint was due before that; "
+        "replicas therefore wait or skip checkpoints; set --checkpoint-every to more than {} steps",
+        stored.step, stored.seconds, every));
   }
 }
 

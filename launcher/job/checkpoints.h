@@ -66,7 +66,8 @@ class JobCheckpoints {
 
   /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of the model's ONNX file, if there is
   /// one. Errors: kUsage if there is no checkpoint, if it belongs to a different job, or if the folder contains
-  /// checkpoints of an earlier job; kData if all checkpoints are damaged.
+  /// checkpoints of an earlier job; kData if all checkpoints are damaged; kHostResources if none is usable and one
+  /// cannot be read.
   Status find(const std::string& onnx_sha256);
 
   /// Locks the folder if this job, or the one that it continues, stores checkpoints. Errors: those of CheckpointWriter.
@@ -79,8 +80,9 @@ class JobCheckpoints {
   [[nodiscard]] std::string resumed_state() const { return resumed_ ? resumed_->folder + "/" + kStateFile : ""; }
   [[nodiscard]] CheckpointWriter& writer() { return writer_; }
 
-  /// These record the job's data and its instances' numerics, both of which every checkpoint states. Call each once.
-  /// Errors: kData if the data differ from those of the resumed checkpoint, kHostResources if the numerics do.
+  /// Record the job's dataset and the numerics of its instances, which every manifest contains. Call take_data once,
+  /// and take_numerics for each instance that joins. Errors: kData if the dataset differs from that of the resumed
+  /// checkpoint; those of check_numerics_of_checkpoint.
   Status take_data(const proto::Dataset& dataset);
   Status take_numerics(const proto::JoinRequest& request);
 
@@ -124,7 +126,7 @@ class JobCheckpoints {
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;
   double last_at_ = 0;
-  std::optional<double> told_at_;  ///< Time at which the user was last told that the disk accepts no data.
+  std::optional<double> told_at_;  ///< Time of the last note on a checkpoint that was not stored.
 };
 
 }  // namespace poprun::launcher

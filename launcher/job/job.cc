@@ -213,7 +213,7 @@ void Job::update(double now) {
   if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
     console_.say(*news);
   }
-  // mpirun may report a failure before there is any other sign of it. Its lines are held until the cause can be named.
+  // mpirun may be the first to report a failure. The launcher holds mpirun's lines until it can name the cause.
   if (deadlines_.shows_mpirun_lines(now)) {
     record_.mpirun_output().release_mpirun_lines();
   }

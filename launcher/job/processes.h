@@ -48,8 +48,8 @@ class JobProcesses {
   /// Child::start.
   virtual Status start(int coordinator_port, std::uint64_t epoch) = 0;
 
-  /// Checks that this version of mpirun is supported. Since the check has to start a program, make it only after mpirun
-  /// has failed to start anything. Errors: those of check_mpirun_program.
+  /// Checks that this version of mpirun is supported. Call this only after mpirun has failed to start anything, because
+  /// the check itself starts a program. Errors: those of check_mpirun_program.
   [[nodiscard]] virtual Status check_mpirun() const = 0;
 
   /// Call this when a replica has joined. By then, mpirun has a session, and the job's folder records what to remove.

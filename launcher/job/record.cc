@@ -142,7 +142,7 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
   const std::shared_future<Status> writing =
       disk_->post([path, text = failure_report(state, verdict, now)] { return write_whole_file(path, {text}); });
   if (!disk_->is_done(writing, kPatience)) {
-    console_.err(fmt::format("  what each replica did: {}, when the disk responds", path));
+    console_.err(fmt::format("  what each replica did: {} (once the disk responds)", path));
   } else if (const Status written = writing.get(); written) {
     console_.err(fmt::format("  what each replica did: {}", path));
   } else {

@@ -67,7 +67,7 @@ class JobRecord {
   /// Prints why the job failed and, if the job ever began, writes failure.txt. After a usage error, no file is written.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
-  /// Calls `done` in the disk's thread when everything that was to be written before this call has been.
+  /// Calls `done` on the disk's thread once everything posted before this call has been written.
   void when_written(std::function<void()> done);
   /// Returns whether the disk has a write in progress.
   [[nodiscard]] bool is_writing() const { return disk_->busy_seconds() > 0; }
@@ -89,7 +89,7 @@ class JobRecord {
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;
-  std::optional<double> disk_told_at_;  ///< Time of the last message about a full disk.
+  std::optional<double> disk_told_at_;  ///< Time of the last note on a failed write.
   bool disk_full_ = false;
 };
 

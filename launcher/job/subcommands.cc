@@ -190,7 +190,7 @@ std::string estimate_text(const Options& options, const proto::EstimateAnswer& a
 }
 
 std::string activities_text(const proto::ProfileAnswer& answer) {
-  std::string text = "# wall time of the profile\n";
+  std::string text = "# wall time to create the profile\n";
   for (const proto::Activity& activity : answer.times()) {
     text += fmt::format("{:<28} {}\n", activity.name(), duration_text(activity.seconds()));
   }

@@ -25,8 +25,8 @@ int dry_run(const Options& options, const Placement& placement, Console& console
 using RunJob = std::function<JobEnd(const Options&)>;
 
 /// Runs `poprun-emu profile`, which shows where the memory and the device time of a compiled job go. `run` runs the job
-/// for a few steps. Returns the exit code: that of kOutOfMemory if the job does not fit (its profile is printed all the
-/// same), or that of the run if the run failed.
+/// for a few steps. Returns the exit code: that of kOutOfMemory if the job does not fit (its profile is still printed),
+/// or that of the run if the run failed.
 ///
 ///   data server   what is the data?        .
 ///   replica       --profile: the Profile   |-- screen, profile.pb, profile.json

@@ -19,13 +19,13 @@ class Alarm {
   Alarm& operator=(const Alarm&) = delete;
   virtual ~Alarm() = default;  ///< Cancels.
 
-  /// Takes the place of an earlier call of `set`.
+  /// Replaces the time and the function of any earlier call.
   virtual void set(double seconds_from_now, std::function<void()> then) = 0;
 };
 
 /// Everything around a job: the clock, the processes on this machine, the service that instances call, and the thread
 /// that uses the disk. Tests simulate a world (tests/unit/launcher/job/simulated_world.h) in which a whole job takes
-/// milliseconds, and every run with the same seed is the same.
+/// milliseconds, and runs with the same seed are identical.
 class World {
  public:
   World() = default;
@@ -35,11 +35,11 @@ class World {
 
   /// Returns the time in seconds of a monotonic clock.
   [[nodiscard]] virtual double now() const = 0;
-  /// Runs what becomes due on the loop, until the loop is stopped.
+  /// Runs the loop's handlers as they become due, until the loop is stopped.
   virtual void run(asio::io_context& loop) = 0;
   virtual std::unique_ptr<Alarm> alarm(asio::io_context& loop) = 0;
-  /// Lets time pass between two attempts of a job. Returns the number of the signal that asked the job to end
-  /// meanwhile, or 0.
+  /// Waits between two attempts of a job. Returns early, with the signal's number, if a signal asks the job to end;
+  /// otherwise returns 0.
   virtual int pause(double seconds) = 0;
   /// Ends the process now, even if a thread waits for a disk that hangs.
   [[noreturn]] virtual void leave(int exit_code) = 0;

@@ -38,7 +38,7 @@ std::string_view reason_of(int status) {
   }
 }
 
-/// Returns whether `text` is a token as defined in RFC 9110, section 5.6.2, limited to the characters that methods use.
+/// Returns whether `text` is a token as defined in RFC 9110, section 5.6.2, limited to capital letters, as in methods.
 bool is_method(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -142,11 +142,11 @@ class MetricsServer::Connection {
 
 using Tls = asio::ssl::stream<tcp::socket>;
 
-/// Handles one request over a Stream, a tcp::socket or Tls. The object lives as long as one of its handlers waits or
-/// the server refers to it.
+/// Handles one request over a Stream, which is a tcp::socket or Tls. The object lives as long as one of its handlers is
+/// pending or the server refers to it.
 ///
-///   handshake (TLS) --> reading --whole head, or too much--> writing --> letting the client go first --> closed
-///      '---------------------'-------------------- the time is over, or the client is gone ----------------^
+///   handshake (TLS) --> reading --whole head, or too much--> writing --> awaiting the client's close --> closed
+///      '---------------------'-------------------- the time is up, or the client is gone ------------------^
 template <typename Stream>
 class MetricsServer::ConnectionOver final : public Connection,
                                             public std::enable_shared_from_this<ConnectionOver<Stream>> {
@@ -229,8 +229,8 @@ class MetricsServer::ConnectionOver final : public Connection,
     }
   }
 
-  /// Discards further bytes until the client closes the connection or the time is over. If we closed it with unread
-  /// bytes, it would be reset, and the answer would be lost.
+  /// Discards further bytes until the client closes the connection or the time is up. If we closed the connection with
+  /// bytes unread, TCP would reset it, and the answer would be lost.
   void let_go() {
     stream_.async_read_some(asio::buffer(piece_),
                             unless_over([](ConnectionOver& self, std::size_t) { self.let_go(); }));

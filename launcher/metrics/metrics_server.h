@@ -22,7 +22,8 @@ namespace asio::ssl {
 class context;
 }
 
-/// The subset of HTTP/1 (RFC 9112) that a read-only page needs. Works on text alone, and no text makes it crash.
+/// A metrics server, and the subset of HTTP/1 (RFC 9112) that it needs. The parsing functions accept any text without
+/// crashing.
 namespace poprun::launcher {
 
 struct HttpRequest {

@@ -116,8 +116,8 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// Adds notes on options that have no effect because of others. In inference, adds no notes on training options, since
-/// one train.cfg can serve both modes.
+/// Adds notes on options that have no effect because of other options. In inference, adds no notes on training options,
+/// since one train.cfg can serve both modes.
 void note_what_has_no_effect(Options& options) {
   if (options.config.inference()) {
     return;
@@ -254,10 +254,10 @@ void note_what_check_overrules(Options& options) {
   std::vector<std::string> overruled;
   for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
                                       {"pipeline.schedule", "runs every schedule"},
-                                      {"pipeline.recomputation", "runs every recomputation"},
+                                      {"pipeline.recomputation", "runs every recomputation mode"},
                                       {"memory.phase-ipus", "runs phases on 1 and 2 IPUs"},
                                       {"report.dump-tensors", "dumps nothing"},
-                                      {"allow-out-of-memory", "only compiles what does not fit"},
+                                      {"allow-out-of-memory", "only compiles jobs that do not fit"},
                                       {"overwrite", "leaves the results of jobs in place"}}) {
     const Setting& setting = setting_of(options, name);
     if (setting.text != find_row(name)->fallback) {
@@ -370,7 +370,7 @@ void resolve_checkpoints(Options& options) {
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {
     const Setting& setting = setting_of(options, name);
     if (!trains && setting.text != find_row(name)->fallback) {
-      options.notes.push_back(fmt::format("--{} has no effect: only training has checkpoints", name));
+      options.notes.push_back(fmt::format("--{} has no effect: only training takes checkpoints", name));
     }
   }
   if (!trains) {

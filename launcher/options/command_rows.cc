@@ -171,8 +171,7 @@ Rows checkpoints() {
           Text{}, into(&Options::checkpoints, &CheckpointOptions::resume)),
       row("checkpoints", "restarts", "N", "0",
           "Maximum number of restarts from the last checkpoint after failures with exit code 75, counted anew after "
-          "each "
-          "new checkpoint; lost hosts are left out until they answer again",
+          "each new checkpoint; lost hosts are left out until they answer again",
           Integer{0, 1'000'000}, into(&Options::restarts, &RestartOptions::count_max)),
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
           into(&Options::restarts, &RestartOptions::hosts_min))};
@@ -199,8 +198,8 @@ Rows timeouts() {
           row("timeouts", "heartbeat-interval", "SECONDS", "0.5", "Time between two heartbeats of an instance",
               Real{0.05, 60}, into(&Options::timeouts, &TimeoutOptions::heartbeat_interval_seconds)),
           row("timeouts", "heartbeat-timeout", "SECONDS", "30",
-              "End the job when an instance has sent no heartbeat for this long, or has not joined this long after the "
-              "last other instance joined",
+              "End the job when an instance has sent no heartbeat for this long, or has not joined within this time of "
+              "the latest join",
               Real{0.5, 86400}, into(&Options::timeouts, &TimeoutOptions::heartbeat_seconds)),
           row("timeouts", "collective-timeout", "SECONDS", "120", "How long replicas wait for each other",
               Integer{1, 86400}, into(&Options::timeouts, &TimeoutOptions::collective_seconds))};

@@ -31,9 +31,9 @@ struct ConfigEntry {
   std::size_t line = 0;  ///< Counted from 1.
 };
 
-/// Returns the entries of `text` in order. Any key is accepted, and no text makes this function crash. `file` is the
-/// name of the file for messages. Errors: kUsage, with the message `file:line: ...`, if a line has neither of the two
-/// forms shown above, or if an entry precedes the first section.
+/// Returns the entries of `text` in order. Accepts any key, and handles any text without crashing. `file` is the name
+/// of the file for messages. Errors: kUsage, with the message `file:line: ...`, if a line has neither of the two forms
+/// shown above, or if an entry precedes the first section.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
 
 /// Reads the whole file. Errors: kUsage if it cannot be read or is larger than 1 MiB.

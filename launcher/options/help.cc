@@ -185,7 +185,7 @@ const std::vector<ExitCode>& exit_codes() {
       {"64", "An option or a key of train.cfg is wrong; check: also if nothing could be compared"},
       {"65", "The input data or a file is wrong, or a number is not finite"},
       {"69",
-       "A host or the data server could not be reached, this machine has no room for the job, or hosts would not "
+       "A host or the data server could not be reached, a host lacks a resource that the job needs, or hosts would not "
        "compute the same bits"},
       {"70", "A bug in poprun-emu; check: also if a run differs"},
       {"75", "A process or a host died, or something took too long; running the job again may help"},

@@ -157,7 +157,7 @@ Rows training_schedule() {
 Rows training_update() {
   return {
       file_key("training.clip-norm", "X", "0",
-               "Scale the gradients down to this global norm when it is exceeded; 0 means never", Real{0, 1e12}),
+               "Scale the gradients down to this global norm if they exceed it; 0 means never", Real{0, 1e12}),
       file_key(
           "training.gradient-bucket", "MIB", "0",
           "Exchange gradients in buckets of at least this size during the backward pass; 0: exchange them after it",
@@ -174,11 +174,11 @@ Rows training_update() {
                "weights: biases and the scales of normalisations",
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
-      file_key(
-          "training.gradient-accumulation-kind", "NAME", "",
-          "Values that gradient accumulators hold: mean (a sum that the update divides by the number of "
-          "micro-batches), running-mean, or sum (never divided) (default: mean; with half precision, running-mean)",
-          OneOf<AccumulationKind>{}),
+      file_key("training.gradient-accumulation-kind", "NAME", "",
+               "Values that gradient accumulators hold: mean (a sum that the update divides by the number of "
+               "micro-batches), running-mean, or sum, which is never divided (default: mean; with half precision, "
+               "running-mean)",
+               OneOf<AccumulationKind>{}),
       file_key("training.accumulator-precision", "NAME", "",
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
                OneOf<Precision>{}),

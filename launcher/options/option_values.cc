@@ -162,7 +162,8 @@ Read<std::vector<std::int64_t>> LayersPerIpu::read(const std::string& text) cons
   Read<std::vector<std::int64_t>> layers = Integers{-1, 1 << 16}.read(text);
   if (!layers || std::ranges::count(*layers, -1) > 1) {
     return allowed(
-        "balanced, or a number of layers for each stage, such as 3 7 7 7; one of them may be -1, which takes the rest");
+        "balanced, or a number of layers for each stage, such as 3 7 7 7; one of them may be -1, for the remaining "
+        "layers");
   }
   return layers;
 }
@@ -288,7 +289,7 @@ Read<Variation::Value> Variation::read(const std::string& text) const {
       return allowed(form);
     }
     if (std::ranges::find(value.values, one) != value.values.end()) {
-      return allowed(fmt::format("{}, each value once", form));
+      return allowed(fmt::format("{}, without repeated values", form));
     }
     value.values.push_back(one);
     if (end == rest.size()) {

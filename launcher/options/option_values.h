@@ -13,7 +13,7 @@
 #include "proto/run_config.pb.h"
 #include "replica/choices/choices.h"
 
-/// Kinds of option values. Each has `Read<T> read(const std::string& text) const`, which no text can crash.
+/// Kinds of option values. Each has `Read<T> read(const std::string& text) const`, which must not crash on any text.
 namespace poprun::launcher {
 
 /// The value of a text or, if the text is invalid, a description of the allowed values: "an integer from 1 to 64".

@@ -84,7 +84,7 @@ struct CheckpointOptions {
 
 struct RestartOptions {
   std::uint32_t count_max = 0;
-  std::uint32_t hosts_min = 0;  ///< Fewest hosts for a restart; positive after parsing.
+  std::uint32_t hosts_min = 0;  ///< Minimum for a restart; positive after parsing.
 };
 
 /// The data server of the job, and the certificates of all its services.

@@ -71,7 +71,7 @@ Status give_values(Options& options, std::span<const Written> written) {
   return {};
 }
 
-/// Handles --help. A single word that does not look like a file is taken as the section.
+/// Handles --help. A single word that does not look like a file names the section.
 Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   const auto help = std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
   if (help == line.written.end()) {

@@ -121,7 +121,7 @@ Status check_phases(Options& options) {
   if (stages && *stages != phases) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("{}, but {} defines {}; remove this setting, or make the numbers of phases equal",
+        fmt::format("{}, but {} defines {}; remove the latter, or make the numbers of phases equal",
                     shown(options, kPhases), shown(options, config.pipeline().split().empty() ? kLayers : kSplit),
                     counted(*stages, "phase")));
   }
@@ -143,7 +143,7 @@ Status check_ipus(Options& options) {
 }
 
 /// Derives the recomputation mode, but only to show it. The configuration leaves the mode open, because some code
-/// varies the IPUs and the schedule; the compiler applies default_recomputation to the stages that it has.
+/// varies the IPUs and the schedule; the compiler applies default_recomputation to the actual stages.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
@@ -178,8 +178,8 @@ void note_pipeline_without_effect(Options& options) {
 
 std::vector<OptionRow> pipeline_rows() {
   return {file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
-                   "Number of layers per stage, such as 3 7 7 7; one may be -1, which takes the rest. Embeddings and "
-                   "heads are not counted: they belong to the first and the last stage. balanced evens out device "
+                   "Number of layers per stage, such as 3 7 7 7; one may be -1, for the remaining layers. Embeddings "
+                   "and heads are not counted: they belong to the first and the last stage. balanced evens out device "
                    "time; if that does not fit in memory, up to 5 other splits are compiled to find one that does",
                    LayersPerIpu{},
                    [](Options& o, const std::vector<std::int64_t>& layers) {

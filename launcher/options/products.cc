@@ -283,8 +283,8 @@ Status check_partials(const Options& options) {
     }
     if (options.subcommand() == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{}: check splits the model in several ways that must give equal bits, but partial sums "
-                              "set by IPU or stage depend on the split; choose the operators by name with {}",
+                  fmt::format("{}: check splits the model in several ways that must give identical bits, but partial "
+                              "sums set by IPU or stage depend on the split; choose the operators by name with {}",
                               shown(options, kPartials), kPartialsOperators));
     }
   }

@@ -189,14 +189,14 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   const proto::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: written by poprun-emu {}, and this version ({}) may compute different bits; "
-                            "use that version, or start over from the weights",
+                fmt::format("--resume {}: the checkpoint was written by poprun-emu {}, and this version ({}) may "
+                            "compute different bits; use that version, or start over from the weights",
                             checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: written by another build of poprun-emu {}, with different settings or a "
-                            "different format; use that build, or start over from the weights",
+                fmt::format("--resume {}: the checkpoint was written by another build of poprun-emu {}, with different "
+                            "settings or a different format; use that build, or start over from the weights",
                             checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();

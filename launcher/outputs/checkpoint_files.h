@@ -61,7 +61,7 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
 
 // Disk operations of a checkpoint writer. Errors: kInfrastructure, or kData from add_to_manifest, with the file's name.
 
-/// Copies the first `lines` lines of a file, piece by piece. Returns false if the file still has fewer lines.
+/// Copies the first `lines` lines of a file, piece by piece. Returns false if the file does not have that many yet.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);
 
 /// Removes a checkpoint. If the removal is interrupted, also by a crash of the machine, the checkpoint is still either

@@ -168,8 +168,8 @@ Status CheckpointWriter::check_coverage() const {
     }
     if (covered != open_->bytes[v] || (slice != slices.end() && slice->variable() == v)) {
       return fail(ErrorCode::kBug,
-                  fmt::format("checkpoint after step {}: the parts do not contain each byte of '{}' once: {} of {} B "
-                              "are there up to the first gap or overlap",
+                  fmt::format("checkpoint after step {}: the parts do not contain each byte of '{}' exactly once: {} "
+                              "of {} B precede the first gap or overlap",
                               open_->step, open_->variables[v].name(), covered, open_->bytes[v]));
     }
   }
@@ -354,10 +354,10 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
   return {};
 }
 
-/// Removes old checkpoints. Removes those of an earlier job when this job has stored its first. Otherwise, removes
-/// those older than the last `keep` that are known to be whole. Checkpoints that this job has neither stored nor read
-/// never take the place of one that it has. If this job resumed from an earlier step, checkpoints of later steps stay:
-/// they are its own, bit-identical to those that it will take.
+/// Removes old checkpoints. When a new job has stored its first checkpoint, removes those of earlier jobs. Otherwise,
+/// removes the checkpoints older than the last `keep` intact ones. Only those that this job has stored or read count as
+/// intact. If this job resumed from an earlier step, checkpoints of later steps stay: they are its own, bit-identical
+/// to those that it will take.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -374,7 +374,8 @@ void CheckpointWriter::prune() {
   std::ranges::for_each(old, remove_checkpoint);
 }
 
-/// Removes the oldest checkpoint to make room on a full disk, but never the last one that is known to be whole.
+/// Removes the oldest checkpoint to make room on a full disk, but never the last one that is known to be intact.
+/// Returns whether one was removed.
 bool CheckpointWriter::make_room() {
   const auto newest = whole_.upper_bound(open_->step);
   if (!goes_on_ || newest == whole_.begin()) {

@@ -16,9 +16,9 @@
 
 namespace poprun::launcher {
 
-/// Assembles checkpoints on the disk from the replicas' parts, one checkpoint at a time, and removes old ones. It does
-/// not buffer: bytes are written to their final place as they arrive. It belongs to one thread, which may block on the
-/// disk.
+/// Assembles checkpoints on the disk from the replicas' parts, one checkpoint at a time, and removes old ones. Bytes
+/// are not buffered, but written to their final place as they arrive. The object belongs to one thread, which may block
+/// on the disk.
 class CheckpointWriter {
  public:
   struct Setup {
@@ -53,8 +53,8 @@ class CheckpointWriter {
   /// folder cannot be created or written to, is locked, or has checkpoints of another job that must not be replaced.
   Status take_folder();
 
-  /// Declares that the existing checkpoints are this job's own, and that the one after step `whole`, if it is not 0,
-  /// has been read and is whole. Call before the first part.
+  /// Declares that the existing checkpoints are this job's own and, unless `whole` is 0, that the checkpoint after step
+  /// `whole` has been read and is intact. Call this before the first part.
   void go_on(std::uint64_t whole) {
     goes_on_ = true;
     if (whole > 0) {

@@ -13,7 +13,7 @@ namespace poprun::launcher {
 
 /// A thread that uses a disk on behalf of a thread that must not wait for one. A disk can hang for minutes (a frozen
 /// file system, or a network file system whose server is gone), and no write can be cancelled. Tasks run one after the
-/// other. The object itself belongs to one thread. Tests simulate slow disks by other implementations.
+/// other. The object itself belongs to one thread. Tests simulate slow disks with subclasses.
 class DiskThread {
  public:
   using Task = std::function<Status()>;
@@ -26,8 +26,8 @@ class DiskThread {
 
   virtual std::shared_future<Status> post(Task task);
 
-  /// Returns whether the task is done. Waits for it for at most `patience`, and not at all while a task for which it
-  /// waited in vain is still not done. Thus the owner's thread rarely waits, and never for long.
+  /// Returns whether the task is done, after waiting for it for at most `patience`. While an earlier task for which a
+  /// wait timed out is still not done, does not wait at all, so the owner's thread rarely waits, and never for long.
   virtual bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
 
   /// Returns the seconds for which the present task has been running, or 0 if there is none.
@@ -40,7 +40,7 @@ class DiskThread {
   static constexpr Clock::time_point kIdle{};
 
   std::atomic<Clock::time_point> began_ = kIdle;  ///< Start of the present task.
-  std::shared_future<Status> awaited_;            ///< The last task for which a wait was in vain.
+  std::shared_future<Status> awaited_;            ///< The last task for which a wait timed out.
   asio::thread_pool thread_{1};                   ///< Must be the last member: its thread uses those above.
 };
 

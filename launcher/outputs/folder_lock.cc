@@ -28,7 +28,7 @@ struct Holder {
   std::string who;          ///< "host node-7, process 4711"
 };
 
-/// Reads the file anew, since an NFS client compares what it has cached with the server only when it opens a file.
+/// Opens the file anew, because an NFS client revalidates its cache only when it opens a file.
 Holder holder_of(const std::string& folder) {
   Holder holder;
   const int file = open(path_in(folder).c_str(), O_RDONLY | O_CLOEXEC);
@@ -95,7 +95,7 @@ Status FolderLock::check() const {
   }
   POPRUN_RARE("folder.taken-over");
   return fail(ErrorCode::kUsage,
-              fmt::format("{} {}: a later job has taken over this folder ({}), so this one no longer "
+              fmt::format("{} {}: a later job has taken over this folder ({}), so this job no longer "
                           "writes to it",
                           option_, folder_, latest.who));
 }

@@ -34,7 +34,7 @@ class FolderLock {
   /// attempt.
   [[nodiscard]] Status check() const;
 
-  /// Returns whether this object has taken `folder`, which has not been removed or replaced since.
+  /// Returns whether this object has taken `folder`, and the folder has not been removed or replaced since.
   [[nodiscard]] bool is_of(const std::string& folder) const;
 
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }

@@ -117,7 +117,7 @@ Status GrowingFile::Lines::write() {
   }
   POPRUN_TRY(write_waiting());
   if (left_out > 0) {
-    waiting = fmt::format("# {} lines are missing here: the disk was full\n", left_out);
+    waiting = fmt::format("# {} lines are missing here: the disk accepted no data\n", left_out);
     left_out = 0;
   }
   return write_waiting();

@@ -27,7 +27,7 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
 /// Ensures that the creation and renaming of files in a folder survive a crash. Errors: kInfrastructure.
 Status sync_folder(const std::string& folder);
 
-/// Creates a folder, and those above it that are missing. All of them survive a crash.
+/// Creates a folder and its missing parents, all of which then survive a crash.
 std::error_code make_folder(const std::string& folder);
 
 /// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory.
@@ -46,10 +46,10 @@ class GrowingFile {
 
   /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier contents unless `go_on`
   /// was called. Returns before the lines are written if that takes longer than `patience`. Errors: kInfrastructure if
-  /// the file accepts no more data; the message says why. Can be called again.
+  /// the file accepts no more data; the message says why. After an error, call this again.
   Status flush(std::chrono::milliseconds patience = DiskThread::kMoment);
 
-  /// Begins to write all lines. Waits for nothing, not even for an earlier flush.
+  /// Begins to write all lines. Never waits, not even for an earlier flush.
   void hand_over();
 
   /// Returns an upper bound on the bytes that have not reached the file.
@@ -92,11 +92,11 @@ class GrowingFile {
   std::shared_future<Status> running_;
 };
 
-/// Writes files in the disk's thread, since large ones take minutes on a slow disk, and retries after failures. The
+/// Writes files on the disk's thread, since large ones take minutes on a slow disk, and retries after failures. The
 /// object itself belongs to one thread.
 class Saving {
  public:
-  /// Runs in the disk's thread, and again after each failure. Should return soon after `given_up` becomes true.
+  /// Runs on the disk's thread, and again after each failure. Should return soon after `given_up` becomes true.
   using Write = std::function<Status(const std::atomic<bool>& given_up)>;
 
   Saving(DiskThread& disk, Write write);

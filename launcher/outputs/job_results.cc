@@ -63,7 +63,7 @@ Status JobResults::on_disk(DiskThread::Task task) {
   return {};
 }
 
-/// Takes the results of tasks that were late.
+/// Collects the results of late tasks that are now done.
 void JobResults::look_at_disk() {
   constexpr std::chrono::seconds kNow{0};
   for (; !late_.empty() && late_.front().wait_for(kNow) == std::future_status::ready; late_.pop_front()) {
@@ -232,7 +232,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   return on_disk([outputs = outputs_, offset = piece.offset(), data = piece.data()]() -> Status {
     outputs->waiting_bytes -= data.size();
     if (!outputs->file) {
-      return {};  // It could not be created, and that is the first error.
+      return {};  // The file could not be created, and that error is reported.
     }
     POPRUN_TRY(outputs->file->write(offset, data));
     outputs->rows = outputs->file->rows_written();
@@ -240,7 +240,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   });
 }
 
-/// Begins to write a dump, or looks for the end of the write.
+/// Begins to write a dump, or checks whether the write has ended.
 Status JobResults::write_dump(std::uint64_t step, Dump& dump) {
   if (!dump.writing.valid()) {
     dump.tensors->sort_by_name();
@@ -303,9 +303,9 @@ Status JobResults::finish() {
   return {};
 }
 
-/// Runs in the disk's thread. First writes the results that cannot be reproduced.
+/// Runs on the disk's thread. First writes the results that cannot be reproduced.
 Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
-  // The folder is recreated if the user has since removed it, so that the results are not lost, too.
+  // The folder is recreated if the user has since removed it, so that the results are not lost as well.
   static_cast<void>(make_folder(folder_));
   POPRUN_TRY(fence_());
   if (!main_file_written_ && !config_.has_profile()) {

@@ -40,12 +40,13 @@ class JobResults {
   /// the dumps of steps up to `step`. Call this before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// Sets a check that must hold before weights or outputs get their final names (FolderLock::check). Threads: the
+  /// Sets a check that must succeed before weights or outputs get their final names (FolderLock::check). Threads: the
   /// disk's.
   void fence(std::function<Status()> check) { fence_ = std::move(check); }
 
-  /// Takes an item. The first item removes the results of an earlier run, so a job that fails sooner destroys nothing.
-  /// Errors: also kInfrastructure, if the disk has no room for the weights, or an earlier result cannot be removed.
+  /// Takes an item. The first item after the shape removes the results of an earlier run, so a job that fails before
+  /// that destroys nothing. A check removes no results. Errors: also kInfrastructure, if the disk has no room for the
+  /// weights, or an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
   /// Flushes everything taken so far to the files, where other programs can read it. Call this often. `now` is in
@@ -116,8 +117,8 @@ class JobResults {
   std::function<Status()> fence_ = [] { return Status{}; };
   bool begun_ = false;                  ///< The first result has arrived.
   std::optional<GrowingFile> metrics_;  ///< Set when the first row arrives.
-  bool metrics_wait_ = false;           ///< Rows may wait in memory,
-  bool metrics_refused_ = false;        ///< because the disk does not accept them.
+  bool metrics_wait_ = false;           ///< Rows may wait in memory.
+  bool metrics_refused_ = false;        ///< The disk did not accept the rows.
   WeightsCollector weights_;
   std::uint64_t parameters_ = 0;         ///< Parameters in the announced shape; 0 before it arrives.
   std::uint64_t weight_bytes_ = 0;       ///< Bytes of weights received.

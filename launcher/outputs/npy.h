@@ -28,7 +28,7 @@ class NpyFile {
   /// once. Errors: kInfrastructure if the disk accepts no more data; kBug if the bytes are outside the array.
   Status write(std::uint64_t offset, std::string_view data);
 
-  /// Returns the number of bytes written so far, in whole entries of the first dimension.
+  /// Returns the size of the data written so far, as a number of whole entries of the first dimension.
   [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
 
   /// Gives the file its final name. Errors: kInfrastructure, as for `write`; kBug if bytes are missing.

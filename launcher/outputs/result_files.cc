@@ -34,7 +34,8 @@ std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   return tells ? std::optional(disk.f_bavail * disk.f_frsize) : std::nullopt;
 }
 
-/// If space is short, adds the `needed` bytes to the error. Also adds the free bytes if they are fewer than that.
+/// Adds the needed and the free bytes to the error if too few are free. Otherwise, adds only the needed bytes, and only
+/// if the error records a shortage.
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
@@ -176,13 +177,12 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
   if (free >= bytes) {
     return {};
   }
-  return fail(
-      ErrorCode::kInfrastructure,
-      fmt::format(
-          "--output-dir {}: the weights need {}, but its disk has {} free; make room, or choose a different folder",
-          folder, mebibytes_text(bytes), mebibytes_text(free)),
-      {.shortage =
-           Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)}, .had = Bytes{static_cast<std::int64_t>(free)}}});
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("--output-dir {}: the weights need {}, but its disk has only {} free; make room, or choose a "
+                          "different folder",
+                          folder, mebibytes_text(bytes), mebibytes_text(free)),
+              {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
+                                    .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps) {

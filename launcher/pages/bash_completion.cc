@@ -25,7 +25,7 @@ _poprun_emu_add() {
   done < <(compgen "$@" -- "$value")
 }
 
-# Offers the values of a kind, which is what help shows in place of the value.
+# Offers the values of a kind: the placeholder of the value in the help, such as FILE.
 _poprun_emu_values() {
   local kind=$1
   case $kind in
@@ -69,7 +69,7 @@ _poprun_emu() {
       ((${#words[@]} != 1)) || _poprun_emu_add -W "$_poprun_emu_subcommands"
     fi
   fi
-  # Does not repeat what bash takes for words before the last one.
+  # Removes the part of each candidate that bash treats as earlier words.
   local last=${COMP_WORDS[COMP_CWORD]} i
   [[ $last == [=:] ]] && last=''
   local before=${word%"$last"}
@@ -90,8 +90,8 @@ std::string case_of(const OptionRow& row) {
   return row.placeholder.empty() ? "" : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// Returns the beginnings of data sources, such as "fashion-mnist" and "idx:". The text for one kind of source may list
-/// several forms, as in "npy:DIR, npy:NAME=FILE".
+/// Returns the first part of each kind of data source, such as "fashion-mnist" or "idx:". The text for one kind of
+/// source may list several forms, as in "npy:DIR, npy:NAME=FILE".
 std::vector<std::string> beginnings_of_sources() {
   static const std::regex kPrefix("[a-z0-9-]+:");
   std::vector<std::string> beginnings;

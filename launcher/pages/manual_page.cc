@@ -53,10 +53,10 @@ poprun\-emu \- train a model on emulated IPUs
 .I train.cfg
 .SH DESCRIPTION
 .B poprun\-emu
-runs a training job as Graphcore's
+runs a training job on machines without IPUs, as Graphcore's
 .B poprun
-would on a Pod, on machines without IPUs.
-It starts one process per replica through
+would run it on a Pod.
+By default, it starts one process per replica through
 .BR mpirun (1).
 Each process computes the actual numbers on the CPU, keeps every tensor at its planned address in an
 emulated In\-Processor Memory, and reports how long each step would take on the chip.
@@ -75,9 +75,9 @@ which overrides the file.
 constexpr const char* kAfterOptions = R"(.SH ENVIRONMENT
 .TP
 .B POPRUN_EMU_TOKEN
-Token of the data server that
+Secret token of the job; must be the token of the data server at
 .B \-\-hostio\-address
-names.
+if that option is given.
 .TP
 .B OMPI_MCA_*
 Open MPI's settings; they override those that
@@ -90,7 +90,7 @@ Below the installation prefix:
 The default job.
 .TP
 .I share/poprun\-emu/examples
-More jobs.
+Further example jobs.
 .SH EXAMPLES
 .TP
 .B poprun\-emu \-n 16 train.cfg

@@ -74,7 +74,8 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
     const std::optional<std::uint32_t> to = integer(last);
     if (!from || !to || *from > *to || *to - *from >= kHostsMax) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("[{}] is not an ascending range of at most {} numbers such as [0-2,4]", text, kHostsMax));
+                  fmt::format("[{}] is not a list of ascending ranges of at most {} numbers, such as [0-2,4]", text,
+                              kHostsMax));
     }
     for (std::uint32_t n = *from; n <= *to; ++n) {
       numbers.push_back(fmt::format("{:0{}}", n, first.size()));

@@ -41,8 +41,8 @@ struct KnownHost {
 /// Recognises this machine only by name: localhost, its own name with or without a domain, and its name in Slurm.
 std::vector<KnownHost> known_by_name(std::span<const Host> hosts);
 
-/// Does the same, and also recognises this machine by every name that resolves to one of its addresses. After 5 s, no
-/// further lookup begins, and the remaining hosts are recognised only by name.
+/// Like known_by_name, but also recognises this machine by every name that resolves to one of its addresses. After 5 s,
+/// no further lookup begins, and this machine is recognised among the remaining hosts only by name.
 std::vector<KnownHost> look_up(std::span<const Host> hosts);
 
 /// Returns the name of this machine for messages.
@@ -56,7 +56,7 @@ struct JobHosts {
 
 /// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose on its own:
 /// the hosts of the Slurm or Grid Engine job that this process belongs to, or of Open MPI's default hostfile. mpirun
-/// sees only the hosts that it is given. If Slurm has `instances` tasks, the tasks of a node are its slots.
+/// then looks for no other hosts. If Slurm has `instances` tasks, the tasks of a node are its slots.
 ///
 /// Errors
 ///   kUsage          a list cannot be parsed, a host is not in the Slurm job, or arguments for mpirun name hosts.

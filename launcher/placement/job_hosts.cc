@@ -79,7 +79,8 @@ Result<std::optional<SlurmJob>> slurm_job() {
   return std::optional(SlurmJob{*number, *hosts});
 }
 
-/// Uses Slurm's tasks as slots if there is one per instance. Any other number may be a default or one per processor.
+/// Uses Slurm's tasks as slots if there is one task per instance. Any other number may be a default, or one task per
+/// processor.
 void take_tasks(SlurmJob& job, std::uint32_t instances) {
   const std::vector<std::uint32_t> tasks =
       counts_of(variable({"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"}).value_or(""));
@@ -173,7 +174,8 @@ bool lists_hosts(const std::string& text) {
   return false;
 }
 
-/// Returns the hosts in the file that Open MPI's parameter names or, if that is not set, in the default file.
+/// Returns the hosts in the file named by Open MPI's parameter orte_default_hostfile or, if it is not set, in the file
+/// that Open MPI reads by default.
 Result<JobHosts> hosts_by_default(const Options& options) {
   const std::array<std::string, 1> parameter = {"orte_default_hostfile"};
   const auto set = mca_parameter(parameter, options.mpirun.global_args);

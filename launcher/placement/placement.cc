@@ -75,9 +75,10 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
       const auto shown = [](const Host& one) {
         return one.user.empty() ? fmt::format("{} without a user", one.name) : fmt::format("{}@{}", one.user, one.name);
       };
-      return fail(ErrorCode::kUsage, fmt::format("{} and {}: mpirun logs in as one user everywhere; give all hosts the "
-                                                 "same user, or give no user and set `User` per host in ~/.ssh/config",
-                                                 shown(*first), shown(host)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} and {}: mpirun uses one login name for all hosts; give all hosts the "
+                              "same user, or give no user and set `User` per host in ~/.ssh/config",
+                              shown(*first), shown(host)));
     }
     first = first == nullptr ? &host : first;
   }
@@ -224,7 +225,7 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
   const bool had_hosts = !hosts.empty();
   std::erase_if(hosts, [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
   if (had_hosts && hosts.empty()) {
-    return fail(ErrorCode::kUsage, "no host is left");
+    return fail(ErrorCode::kUsage, "all hosts of the job are lost");
   }
   POPRUN_ASSIGN(const Device device, find_device(options.config.device().ipu()));
   const std::vector<KnownHost> known = look_up(hosts);

@@ -27,7 +27,7 @@ struct Placement {
   std::string source;                        ///< Origin of the hosts if the command does not name them.
   std::string slurm_job;                     ///< Slurm job whose srun reaches the hosts; empty: ssh reaches them.
   std::string ssh_user;                      ///< Login name on other hosts; empty: ssh decides.
-  std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
+  std::int64_t ipus_per_link_domain = 64;    ///< IPUs in the largest IPU-Link domain of the device.
   std::string address_in_subnet;             ///< This machine's address, with --host-subnet.
   bool hosts_given = false;                  ///< Whether hosts were named. If not, all run here.
   bool all_local = false;                    ///< Whether every host is this machine.
@@ -59,7 +59,7 @@ std::string topology_table(const Placement& placement);
 /// host is remote, the address is not loopback.
 std::string own_address(const Placement& placement);
 
-/// Returns the address to listen at in order to be reachable at `own_address`. This is `own_address` itself or, if that
+/// Returns the address to listen on in order to be reachable at `own_address`. This is `own_address` itself or, if that
 /// is a name, the wildcard address, since other hosts may resolve the name differently.
 std::string listening_address(const std::string& own_address);
 

@@ -57,7 +57,7 @@ Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   const int descriptor = pid > 0 ? pidfd_open(pid, 0) : -1;
   if (descriptor < 0) {
     return fail(ErrorCode::kHostResources, fmt::format("process {} cannot be opened: {}", pid,
-                                                       pid > 0 ? std::strerror(errno) : "no process has that number"));
+                                                       pid > 0 ? std::strerror(errno) : "no process has this id"));
   }
   return ProcessHandle(descriptor);
 }

@@ -25,7 +25,8 @@
 namespace poprun::launcher {
 namespace {
 
-// When the launcher dies, joined replicas exit immediately, and mpirun with them; those still starting must be killed.
+// When the launcher dies, joined replicas exit immediately, and mpirun exits with them. Replicas that are still
+// starting must be killed.
 constexpr std::chrono::milliseconds kByItself{3000};
 constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};

@@ -250,10 +250,9 @@ Status Console::out_status() const {
   const int failure = out_->failure(STDOUT_FILENO);
   return failure == 0
              ? Status{}
-             : fail(ErrorCode::kInfrastructure,
-                    fmt::format(
-                        "standard output cannot be written: {}; the remaining lines are lost, but the files are not",
-                        std::strerror(failure)));
+             : fail(ErrorCode::kInfrastructure, fmt::format("standard output cannot be written: {}; the remaining "
+                                                            "lines are lost, but the files are not affected",
+                                                            std::strerror(failure)));
 }
 
 std::size_t Console::width() const {

@@ -12,7 +12,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kWindowSeconds = 5;
-constexpr double kMarkSeconds = 0.05;  // Minimum distance between marks, because thousands of outputs arrive at a time.
+constexpr double kMarkSeconds = 0.05;  // Minimum time between marks, because thousands of outputs arrive at once.
 
 constexpr double kPlainProgressSeconds = 10;
 

@@ -104,7 +104,8 @@ std::string sample_text(const proto::ListedModel& model) {
 std::string sizes_text(const proto::ListedModel& model) {
   std::vector<std::string> parts;
   for (const proto::ModelSize& size : model.sizes()) {
-    parts.push_back(size.value() == 0 ? size.name() + "=the data's" : fmt::format("{}={}", size.name(), size.value()));
+    parts.push_back(size.value() == 0 ? size.name() + "=from the data"
+                                      : fmt::format("{}={}", size.name(), size.value()));
   }
   return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, " "));
 }

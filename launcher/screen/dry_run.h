@@ -12,7 +12,7 @@ namespace poprun::launcher {
 struct DryRunFrame {
   std::size_t width = 80;
   bool schedule = false;    ///< Show the schedule of several stages.
-  bool everything = false;  ///< Show where tensors are kept, and all IPUs, even if there are many.
+  bool everything = false;  ///< Show the locations of tensors, and all IPUs, even if there are many.
 };
 
 /// Shows the graphs of the answer, and then the compiled job: its size, steps and notes, and the memory and device time

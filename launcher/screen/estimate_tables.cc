@@ -94,7 +94,7 @@ void add_guide_row(std::string& text, std::string_view name, const std::string& 
 std::string guide_text(const proto::JobEstimate& e) {
   const proto::GuideEstimate& at_rest = e.guide_inference();
   const proto::GuideEstimate& in_training = e.guide_training();
-  std::string text = "\n# by Graphcore's Memory and Performance Optimisation, section 3.4, as printed\n";
+  std::string text = "\n# as in section 3.4 of Graphcore's Memory and Performance Optimisation\n";
   const bool trains = e.has_guide_training();
   const auto row = [&](std::string_view name, std::uint64_t (proto::GuideEstimate::*number)() const,
                        const std::string& remark = "") {
@@ -124,7 +124,7 @@ std::string guide_text(const proto::JobEstimate& e) {
     add_guide_row(text, "states once", "", mebibytes_text(in_training.total_states_once()));
     text +=
         "The training total counts the optimiser states twice, on their own and in\n"
-        "N_backprop_vars, as printed there; \"states once\" counts them once.\n";
+        "N_backprop_vars, as the guide does; \"states once\" counts them once.\n";
   }
   return text;
 }
@@ -165,16 +165,16 @@ std::string job_text(const proto::JobEstimate& e) {
   row("total", &proto::NeedsEstimate::total, mebibytes_text);
   row("IPUs suggested", &proto::NeedsEstimate::ipus, grouped<std::uint64_t>);
   text += fmt::format(
-      "IPUs: total / {}, {} % of the {} of {}. The rest is for what is\nleft out: code, exchange, temporaries of "
-      "operators, gaps and imbalance.\n",
+      "IPUs: total / {}, which is {} % of the {} of {}. The rest is\nfor what the estimate leaves out: code, exchange, "
+      "temporaries of operators,\ngaps and imbalance.\n",
       mebibytes_text(e.capacity() * e.tensors_percent() / 100), e.tensors_percent(), mebibytes_text(e.capacity()),
       e.device());
   if (trains) {
     text +=
         "kept: everything that the backward pass reads, plus all gradients of weights.\n"
-        "peak: what is live at the fullest step. short-lived: gradients of activations,\n"
-        "scalars and the like. Without recomputation, a pipeline of several IPUs keeps\n"
-        "the activations of several micro-batches and needs more.\n";
+        "peak: everything that is live at the fullest step. short-lived: gradients of\n"
+        "activations, scalars and similar values. Without recomputation, a pipeline of\n"
+        "several IPUs keeps the activations of several micro-batches and needs more.\n";
   }
   if (!e.not_counted().empty()) {
     text +=
@@ -230,7 +230,7 @@ struct Growth {
   }
 };
 
-/// Returns the growth, or nothing unless all values are whole numbers and the first and the last differ.
+/// Returns the growth if all values are whole numbers and the first differs from the last. Otherwise, returns nothing.
 std::optional<Growth> growth_of(const std::vector<VariedRow>& rows) {
   if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
     return std::nullopt;
@@ -257,7 +257,7 @@ std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width, b
          "\n";
 }
 
-/// A purpose that bytes in memory serve. Tables list the purposes in the order of kPurposes.
+/// A purpose for which memory is used. Tables list the purposes in the order of kPurposes.
 struct Purpose {
   std::string_view name;
   std::uint64_t (proto::CompiledEstimate::*bytes)() const;

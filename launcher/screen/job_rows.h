@@ -42,8 +42,8 @@ void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown,
 /// Adds the batch sizes of a job.
 void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes);
 
-/// Adds the device time of a step or, in inference, of a batch: the total, the host's share and, if there are several
-/// IPUs, each IPU's time.
+/// Adds the device time of a step or, in inference, of a batch: the total, host transfers and overhead, transfers by
+/// I/O tiles and, if there are several IPUs, their utilisation and each IPU's time.
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown);
 

@@ -38,7 +38,7 @@ class OutputRouter {
 
   [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
 
-  /// Returns those of an instance's last lines that were not shown.
+  /// Returns the last lines of an instance that were not shown.
   [[nodiscard]] std::vector<std::string> hidden_lines(std::uint32_t instance) const;
 
  private:

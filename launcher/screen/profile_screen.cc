@@ -103,8 +103,8 @@ class Screen {
     }
   }
 
-  /// Shows the bytes of each category. One IPU gets columns for the bytes that are always live, the others, and its
-  /// fullest tile. Several IPUs get one column each.
+  /// Shows the bytes of each category. One IPU gets columns for the bytes that are always live, for those that are not,
+  /// and for its fullest tile. Several IPUs get one column each.
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;
@@ -131,7 +131,7 @@ class Screen {
     if (others != Figures(names.size())) {
       figures("       others", others, one);
     }
-    figures("  -    unused then", unused(ipus), one);
+    figures("  -    unused", unused(ipus), one);
   }
 
   /// The figures in a row of the table, one per column.
@@ -349,7 +349,7 @@ class Screen {
     const std::uint64_t expected = exact ? planned.peak() : planned.images_peak();
     text_ +=
         fmt::format("{:<14} {} used{}{}\n", fmt::format("  IPU {}", ipu), mebibytes_text(peak),
-                    exact ? " on its tiles" : " by tensors in one piece",
+                    exact ? " on its tiles" : " by contiguous tensors",
                     peak == expected ? ", as planned" : fmt::format(", but {} was planned", mebibytes_text(expected)));
   }
 

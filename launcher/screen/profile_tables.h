@@ -41,8 +41,8 @@ std::string of_tile(std::uint64_t bytes);
 /// Returns the letter that represents a category in bars: a capital for bytes that are always live.
 char letter_of(std::string_view category, bool always_live);
 
-/// Returns the parts of a bar: first the bytes that are always live, by category, then the others by category, and
-/// finally, as '-', the bytes that the plan leaves unused.
+/// Returns the parts of a bar: first the bytes that are always live, by category, then the other live bytes, by
+/// category, and finally, as '-', the bytes that the plan leaves unused.
 std::vector<BarPart> bar_parts(const proto::Report& report, const proto::CategoryBytes& bytes, std::uint64_t peak);
 
 /// Formats a line of `width` columns with a name, a bar (see memory_bar) and figures.

@@ -10,7 +10,7 @@ namespace poprun::launcher {
 
 struct PictureFrame {
   std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
-  bool all_ipus = true;  ///< If false and there are many, show only those that `listed_rows` selects.
+  bool all_ipus = true;  ///< If false and there are many IPUs, show only those that `listed_rows` selects.
 };
 
 /// Draws the work of each IPU, with one row per IPU and one column per cycle. A is a forward part, G a backward part,
@@ -20,7 +20,8 @@ struct PictureFrame {
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U
 ///   IPU 1 |    A1G1 A2G2 A3G3 U
 ///
-/// Leaves out middle cycles that do not fit in the frame; a line below says how many. Returns "" without cycles.
+/// Leaves out middle cycles that do not fit in the frame; a line below says how many. Returns "" if there are no
+/// cycles.
 std::string schedule_picture(const proto::StageSchedule& schedule, const PictureFrame& frame = {});
 
 }  // namespace poprun::launcher

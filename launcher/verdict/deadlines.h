@@ -91,7 +91,7 @@ class Deadlines {
   /// Returns the most urgent thing to do.
   [[nodiscard]] Due due(const Facts& facts, double now) const;
 
-  /// Returns whether mpirun's own lines no longer have to be held back so that a root cause can come first.
+  /// Returns whether mpirun's own lines may be shown now. They are held back so that a root cause can come first.
   [[nodiscard]] bool shows_mpirun_lines(double now) const;
 
   /// Returns the time at which to wake: the first deadline after `now`, but at most 0.1 s from now, so that the loop

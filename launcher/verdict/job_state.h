@@ -55,7 +55,7 @@ class JobState {
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
   /// Records that `hosts`, spelled as given by the user, do not answer (find_silent_hosts).
   void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
-  /// Stops counting the silence so far, because the launcher itself was suspended (Ctrl-Z, or the machine slept).
+  /// Discards the silence so far, because the launcher itself was suspended (Ctrl-Z, or the machine slept).
   void forgive_silence(double now);
   /// Marks the instances that have not joined yet as overdue.
   void end_joining();
@@ -111,7 +111,7 @@ class DrainPoint {
   /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// When every instance is on hold or has left, returns, but only once, the last part that any replica begins.
+  /// Once every instance is on hold or has left, returns the last part that any replica begins, but only one time.
   std::optional<std::uint64_t> last_part();
 
  private:

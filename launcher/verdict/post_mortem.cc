@@ -19,8 +19,8 @@ constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;      ///< Number of exchanges on the console; failure.txt lists all of them.
 constexpr double kInItSeconds = 1;  ///< After this delay, heartbeats show whether other replicas are waiting, too.
 
-/// Returns whether the status means a signal, a failure of mpirun, its daemons or ssh themselves (codes 205, 254, 255),
-/// or a signal that a shell reports as a code. In these cases, a restart may help.
+/// Returns whether the status means a signal (including one that a shell reports as a code), or a failure of mpirun
+/// itself, of its daemons, or of ssh (codes 205, 254, 255). In these cases, a restart may help.
 bool is_infrastructure(int status) {
   return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
@@ -106,7 +106,7 @@ std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failu
   return waiting;
 }
 
-/// Blames the replicas that a replica waited for in vain or, if those are all waiting, too, the network between them.
+/// Blames the replicas that a replica waited for in vain or, if all of them are waiting, too, the network between them.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure, std::vector<std::uint32_t> missed,
                        double now, double quiet) {
   const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
@@ -223,7 +223,7 @@ std::vector<std::uint32_t> absent_instances(const JobState& state) {
   return absent;
 }
 
-/// Blames lost instances. When mpirun notices the loss of one, even of one that had not joined, it ends all others.
+/// Blames lost instances. If mpirun notices that an instance is lost, even one that had not joined, it ends all others.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -357,7 +357,7 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
                   {},
                   first};
   if (!state.placement().runs_here(first)) {
-    // mpirun may reach the host even so: its messages are few and small, and its daemons need no certificate.
+    // mpirun may reach the host nevertheless: its messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
         "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check that the network "
         "between them lets the connection through (firewall) and carries full-size packets "
@@ -403,8 +403,8 @@ Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const 
     return verdict;
   }
   verdict.first_line = fmt::format(
-      "Open MPI did not start; the environment selects components of Open MPI that may not work here; `unset {}` and "
-      "try again ({})",
+      "Open MPI did not start, and the environment selects components of Open MPI that may not work here; `unset {}` "
+      "and try again ({})",
       fmt::join(named, " "), verdict.first_line);
   verdict.exit_code = exit_code_of(ErrorCode::kHostResources);
   return verdict;

@@ -23,7 +23,7 @@ struct Verdict {
 
 /// Returns the root cause as far as it is known, or nothing if there is no trouble. Definite causes come first:
 ///
-///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
+///   a reason given by an instance · a start that failed, as reported by mpirun · the end of a rank, noticed by mpirun
 ///
 /// The following causes come next, since they may be consequences of others. If packets are being lost and the accused
 /// instances are still sending heartbeats, the verdict blames the network instead:
@@ -60,7 +60,7 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
 /// Returns `verdict`, amended to blame the environment variables in `named` if there are any, no step was completed,
-/// and no instance gave a reason. They are set here and select Open MPI's components, so a restart would not help.
+/// and no instance gave a reason. These variables select components of Open MPI, so a restart would not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 void append(std::vector<std::string>& lines, std::vector<std::string> more);

@@ -120,7 +120,7 @@ class Admission {
       return wrong_token();
     }
     if (given("poprun-epoch") != epoch_) {
-      return job_is_over();  // The caller's job is.
+      return job_is_over();  // The caller belongs to an earlier attempt.
     }
     return std::nullopt;
   }

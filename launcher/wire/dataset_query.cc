@@ -45,7 +45,7 @@ const char* remedy(const DatasetQuery::Question& question) {
   if (!resolves(question.address)) {
     return "this host name does not resolve";
   }
-  // A client that TLS rejects is not told the reason.
+  // If TLS rejects a client, the client does not learn the reason.
   return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
                              "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
                            : "check that poprun-emu-hostio is running there and listens on loopback only; a server "

@@ -20,8 +20,8 @@ struct Answer {
 /// Returns the answer to the question that `arguments` ask:
 ///
 ///   --list-models   every built-in model, as a ModelList
-///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion (proto/inquiry.proto), with memory
-///                   and time even of a job that does not fit
+///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion (proto/inquiry.proto); it includes
+///                   memory and time even if the job does not fit
 ///   --estimate      an EstimateAnswer about the jobs in `input`, an EstimateQuestion: see job_answers.h
 ///   --profile       a ProfileAnswer about the job in `input`, a ProfileQuestion: see job_answers.h
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported

@@ -105,7 +105,7 @@ Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Pr
 
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer) {
   if (question.jobs().empty()) {
-    return fail(ErrorCode::kUsage, "an EstimateQuestion needs a job");
+    return fail(ErrorCode::kUsage, "an EstimateQuestion needs at least one job");
   }
   for (const proto::EstimatedJob& job : question.jobs()) {
     Result<proto::JobEstimate> estimated = estimate_job(question, job);

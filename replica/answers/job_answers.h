@@ -21,7 +21,7 @@ Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Pr
 /// and its value.
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
-/// Compiles the job and makes its Profile, including the report. A job that does not fit is not an error; its report
+/// Compiles the job and builds its Profile, including the report. A job that does not fit is not an error; its report
 /// shows how much memory is missing. Errors: kUsage if the device does not have the tile, or the replica does not have
 /// the IPU; those of `compile_options`, `plan_program` and `match_weights_of`.
 Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnswer& answer);

@@ -11,16 +11,16 @@
 
 #include "replica/base/error.h"
 
-/// Settings with values from a list. Each has an enum whose kWords give the spelling in train.cfg, RunConfig and
-/// messages. No other file spells them out to compare or set them. The first value is the default, unless a comment
-/// says otherwise.
+/// Settings whose values come from a list. Each has an enum, and kWords gives the spelling of its values in train.cfg,
+/// RunConfig and messages; no other file repeats these words to compare or set values. The first value is the default,
+/// unless a comment says otherwise.
 namespace poprun {
 
 /// The words of an enum, in the order of its values; options list them in this order.
 template <typename Enum>
 inline constexpr std::array<std::string_view, 0> kWords = {};
 
-/// Type of weights, activations and gradients, of accumulators or of partial sums.
+/// Floating-point type of weights, activations and gradients, of accumulators, or of partial sums.
 enum class Precision : std::uint8_t { kFloat, kHalf };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Precision> = {"float", "half"};
@@ -37,9 +37,9 @@ inline constexpr std::array<std::string_view, 2> kWords<Loss> = {"cross-entropy"
 /// Normalisation in models that normalise batches.
 enum class Normalisation : std::uint8_t {
   kBatch,
-  kGroup,     ///< Over one sample and 32 groups of channels.
-  kLayer,     ///< Over one sample and all channels.
-  kInstance,  ///< Over one sample and each channel.
+  kGroup,     ///< Per sample and group of channels, with 32 groups.
+  kLayer,     ///< Per sample, over all channels.
+  kInstance,  ///< Per sample and channel.
 };
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<Normalisation> = {"batch", "group", "layer", "instance"};
@@ -53,7 +53,7 @@ enum class RateSchedule : std::uint8_t { kConstant, kLinear, kCosine, kStep };
 template <>
 inline constexpr std::array<std::string_view, 4> kWords<RateSchedule> = {"constant", "linear", "cosine", "step"};
 
-/// The content of a gradient accumulator at the end of a step.
+/// Contents of a gradient accumulator at the end of a step.
 enum class AccumulationKind : std::uint8_t {
   kSum,          ///< The sum over the micro-batches, which the optimiser uses.
   kMean,         ///< The sum; the update divides it by the number of micro-batches.
@@ -84,7 +84,7 @@ inline constexpr std::array<std::string_view, 2> kWords<LossMean> = {"micro-batc
 
 /// Whether repeated sequences of operations share a function.
 enum class Outlining : std::uint8_t {
-  kAuto,  ///< If this saves more code than the copies in and out need.
+  kAuto,  ///< If the function saves more code than copying its inputs and outputs adds.
   kOn,    ///< Wherever possible.
   kOff,
 };
@@ -114,9 +114,9 @@ inline constexpr std::array<std::string_view, 3> kWords<ShardedKind> = {"weights
 
 /// Order in which the stages of a pipeline work on a step's micro-batches.
 enum class Schedule : std::uint8_t {
-  kGrouped,      ///< Each cycle of an IPU holds a forward and a backward part.
-  kInterleaved,  ///< Cycles of an IPU alternate between forward and backward parts.
-  kSequential,   ///< One part of one micro-batch at a time: sharding without a pipeline.
+  kGrouped,      ///< In each cycle, an IPU runs a forward and a backward pass.
+  kInterleaved,  ///< Cycles of an IPU alternate between forward and backward passes.
+  kSequential,   ///< One pass of one stage at a time: model parallelism without a pipeline.
   kPhased,       ///< One stage at a time, for all micro-batches. Jobs with phases use it; no word selects it.
 };
 template <>
@@ -127,7 +127,7 @@ constexpr Schedule schedule_of(Schedule asked, std::uint32_t phases) {
   return phases > 1 ? Schedule::kPhased : asked;
 }
 
-/// The activations of a stage that are kept. Everything else that the backward pass reads is recomputed from them.
+/// The activations that a stage keeps for its backward pass. All others that this pass reads are recomputed from them.
 enum class Recomputation : std::uint8_t {
   kNone,      ///< Everything.
   kStandard,  ///< The choice with the least work within a memory goal.
@@ -140,7 +140,7 @@ inline constexpr std::array<std::string_view, 5> kWords<Recomputation> = {"none"
                                                                           "all"};
 
 /// Returns the default: kPipeline if several stages work at the same time, so that activations wait in stashes,
-/// otherwise kNone. The launcher does not know the model's stages and shows a guess.
+/// otherwise kNone. The launcher does not know the model's stages, so it shows a guess.
 constexpr Recomputation default_recomputation(std::size_t stages, Schedule schedule) {
   return stages > 1 && schedule != Schedule::kSequential ? Recomputation::kPipeline : Recomputation::kNone;
 }

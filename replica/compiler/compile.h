@@ -39,10 +39,10 @@ struct Compiled {
 };
 
 /// Compiles the job as `options` specify: runs the passes, then computes live ranges, aliases, plans, addresses and
-/// device times. Open options get their mildest value: balanced stages are cut as estimated, and Storage::kAuto means
-/// on-chip. (The functions in automatic.h settle such options.) Every plan is verified. The Program may need more
-/// memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if model, data and options do not fit together;
-/// kBug if a verifier rejects a pass or a plan.
+/// device times. Options that are left open get their cheapest value: balanced stages are cut as estimated, and
+/// Storage::kAuto means on-chip. (The functions in automatic.h settle such options.) Every plan is verified. The
+/// Program may need more memory than an IPU has: see `lacking`. Deterministic. Errors: kUsage if model, data and
+/// options do not fit together; kBug if a verifier rejects a pass or a plan.
 Result<Compiled> compile_settled(const CompileOptions& options, const CompileObserver& observer = {});
 
 /// Compiles a graph that is not a job. Only the options for the model, device, replicas and memory apply. The Program

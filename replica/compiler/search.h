@@ -36,8 +36,8 @@ Choice<Trial> single(MakeSettings settings, bool keeps_latest = false) {
 }
 
 /// Tries the choices in order, each starting from the trial kept so far, until the goal is reached or nothing is left
-/// to propose. `attempt` tries some settings and returns the Trial. Errors: kBug from `attempt`; any other error from
-/// it means that the settings are impossible.
+/// to propose. `attempt` tries the given settings and returns the Trial. Errors: kBug from `attempt`; any other error
+/// from it means that the settings are impossible.
 template <typename Trial, typename Attempt>
 Result<Trial> search(Trial start, std::vector<Choice<Trial>> choices, const Attempt& attempt) {
   Trial best = std::move(start);

@@ -8,7 +8,7 @@
 #include "replica/base/error.h"
 #include "replica/base/units.h"
 
-/// IPUs and Pods as numbers, and the formulas that turn work into device time.
+/// Describes IPUs and Pods by numbers, and contains the formulas that convert work to device time.
 ///
 /// Every number names its source: [D] a published document or datasheet, [I] derived from published numbers, [2nd]
 /// second-hand. Nothing here is fitted to a measurement.
@@ -31,7 +31,7 @@ struct Device {
   Cycles sync_cycles;                         ///< One synchronisation of all tiles of an IPU.
   Cycles link_sync_cycles;                    ///< One synchronisation of linked IPUs.
   double link_bytes_per_second = 0;           ///< Usable rate of an IPU-Link rail in one direction.
-  double gateway_bytes_per_second = 0;        ///< One IPU's share of the GW-Links, one direction.
+  double gateway_bytes_per_second = 0;        ///< One IPU's share of the GW-Links in one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
   double streaming_bytes_per_second = 0;      ///< To or from Streaming Memory; one IPU's share.
@@ -43,7 +43,7 @@ struct Device {
   [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
 };
 
-/// Returns the device with that name. Errors: kUsage if there is none; the message lists the names.
+/// Returns the device with that name. Errors: kUsage if there is none; the message suggests names.
 Result<Device> find_device(std::string_view name);
 
 /// Returns the names of all devices, sorted.

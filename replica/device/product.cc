@@ -59,8 +59,8 @@ std::string field_text(const FieldDimension& h, const FieldDimension& w) {
 }  // namespace
 
 std::int64_t FieldDimension::useful_pairs() const {
-  // For a fixed k, the y for which p = y * stride + shift is in the input form an interval. With an input dilation,
-  // only multiples of the dilation are elements.
+  // For a fixed k, the values of y whose place p = y * stride + shift is inside the input form an interval. With an
+  // input dilation, only multiples of the dilation are elements.
   std::int64_t pairs = 0;
   const std::int64_t last_place = (input - 1) * input_dilation;
   for (std::int64_t k = 0; k < kernel; ++k) {

@@ -35,7 +35,7 @@ struct FieldDimension {
   std::int64_t stride = 1;
   std::int64_t input_dilation = 1;
   std::int64_t kernel_dilation = 1;
-  std::int64_t padding = 0;  ///< Places before the first element; if negative, elements left out.
+  std::int64_t padding = 0;  ///< Places before the first element; if negative, elements omitted.
 
   /// Returns the number of pairs (y, k) that read an input element.
   [[nodiscard]] std::int64_t useful_pairs() const;
@@ -96,7 +96,7 @@ struct OperandAxes {
 Product input_gradient(Product forward);
 Product weight_gradient(Product forward);
 
-/// Returns the bytes of an element of the input and the weights.
+/// Returns the size of an element of the input or the weights.
 Bytes element_bytes(Arithmetic arithmetic);
 
 Bytes partial_bytes(Arithmetic arithmetic);

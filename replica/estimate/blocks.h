@@ -91,7 +91,7 @@ BlockKind kind_of(const Operation& operation);
 
 /// A convolution, a dense layer and so on, with the parameters that no earlier block uses.
 struct Block {
-  std::string name;  ///< The name of its parameters, without ".weight" and the like.
+  std::string name;  ///< The name of its parameters, without a suffix such as ".weight".
   BlockKind kind = BlockKind::kOther;
   std::int32_t layer = kNoLayer;    ///< The layer that uses it first; index into Graph::layers.
   std::int64_t weights = 0;         ///< Elements; scales of normalisations are weights.

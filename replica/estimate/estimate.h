@@ -27,7 +27,7 @@ struct KindSum {
   [[nodiscard]] std::int64_t parameters() const { return weights + biases; }
 };
 
-/// Sums over a layer of the model. The model can be cut before each layer.
+/// Sums over a layer of the model. The model can be split before each layer.
 struct LayerSum {
   std::string name;
   std::int64_t parameters = 0;   ///< Parameters that no earlier layer uses.
@@ -72,7 +72,7 @@ inline constexpr std::int64_t kTensorsPercent = 75;
 /// Returns the smallest number of IPUs whose memory holds tensors of this size if they are spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// Estimates what the whole model needs on one IPU, whatever stages and replicas the job has. Settings of the job that
+/// Estimates what the whole model needs on one IPU, regardless of stages and replicas. Settings of the job that
 /// would save memory are listed, but their effect is not counted. `activations` are the outputs of operations that
 /// compute, without the statistics of normalisations and without operations that only move elements. Deterministic.
 /// Errors: those of the compiler's passes up to "precision".

@@ -24,15 +24,15 @@ struct Needs {
   }
 };
 
-/// Returns what is live at the memory peak of evaluation or inference of one batch. Requires: job.evaluation.
+/// Returns the bytes that are live at the peak of evaluation or inference of one batch. Requires: job.evaluation.
 Needs inference_needs(const Job& job);
 
 /// Returns the needs of training by section 3.4.4 of Graphcore's guide: everything that the backward pass reads from
 /// the forward pass is kept at the same time, with all gradients of weights. `passing` is 0. Requires: job.training.
 Needs kept_needs(const Job& job);
 
-/// Returns what is live at the memory peak of a training step, which is a lower bound for compiled jobs that neither
-/// recompute nor share bytes between operands of an operator. Requires: job.training. Cost: linear.
+/// Returns the bytes that are live at the memory peak of a training step. They are a lower bound for compiled jobs that
+/// neither recompute nor share bytes between operands of an operator. Requires: job.training. Cost: linear.
 Needs training_needs(const Job& job);
 
 /// Returns the tensors of the forward pass that the backward pass reads: activations and the input batch.

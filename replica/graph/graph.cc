@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
-/// Stands for a tensor that may be added later.
+/// Placeholder for a tensor that may be added later.
 constexpr TensorId kReserved{~std::uint32_t{0}};
 
 std::string salt_name(std::size_t number) {

@@ -16,7 +16,7 @@
 /// A job as data: tensors, and functions made of operations on them.
 ///
 /// Operations run in the order listed. A tensor is written once, except by operations that name it as both input and
-/// output: those update it in place. Some operations compute (replica/ops), others belong to the machine
+/// output: those update it in place. Some operations compute (replica/ops); the others belong to the machine
 /// (replica/machine): host streams, exchanges between IPUs and replicas, initialisation of variables, calls.
 namespace poprun {
 
@@ -92,7 +92,7 @@ struct Operation {
   Origin origin = {};
 };
 
-/// A layer of the model. The model can be cut between layers.
+/// A layer of the model. The model can be split between layers.
 struct Layer {
   std::string name;  ///< Unique in the graph.
   /// True for blocks that people count ("24 layers") to split a model; false for others, such as embeddings and heads.
@@ -201,15 +201,15 @@ const Function* find_function(const Graph& graph, std::string_view name);
 /// Returns the names of the functions that other functions call; the host runs the rest.
 std::set<std::string> called_functions(const Graph& graph);
 
-/// Checks that calls name other functions, and that every tensor is written before it is read (in its function, in one
-/// called before, or in an earlier function) and by only one operation. Exceptions to the latter: in-place updates,
-/// operations without inputs, all-gathers, copies back from a copy, tensors written only by copies, remote buffers,
-/// shards, tensors with a residence, and outlined functions' tensors and their copies. Errors: kBug.
+/// Checks that calls name other functions, that every tensor is written before it is read (in the same function, in one
+/// called before, or in an earlier function), and that only one operation writes it. Exceptions to the latter: in-place
+/// updates, operations without inputs, all-gathers, copies back from a copy, tensors written only by copies, remote
+/// buffers, shards, tensors with a residence, and outlined functions' tensors and their copies. Errors: kBug.
 Status verify_graph(const Graph& graph);
 
 /// Prints one line per tensor and operation:
 ///
-///   layer conv1                            one that is not counted: `layer embeddings uncounted`
+///   layer conv1                            an uncounted layer: `layer embeddings uncounted`
 ///   tensor w : f32[4,3] parameter ipu=1    with keeps_f32: `parameter keeps-f32`
 ///   tensor w@ipu0 : f32[4,3] activation copy-of=w
 ///   tensor m.shard : f32[3] optimizer-state shard-of=f32[4,3]

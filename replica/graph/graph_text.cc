@@ -196,7 +196,10 @@ class Parser {
     const auto layer = std::ranges::find(graph.layers, name, &Layer::name);
     const auto* const direction = std::ranges::find(kDirections, text.substr(last + 1));
     if ((!name.empty() && layer == graph.layers.end()) || direction == kDirections.end()) {
-      return fail(ErrorCode::kUsage, fmt::format("'{}' is not an origin", text));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("'{}' is not LAYER:STAGE:DIRECTION with a layer defined above and a direction "
+                              "forward, recomputed or backward",
+                              text));
     }
     POPRUN_ASSIGN(const std::int64_t stage, number(text.substr(first + 1, last - first - 1), "a stage"));
     if (!name.empty()) {

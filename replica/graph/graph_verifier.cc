@@ -77,8 +77,9 @@ class Verifier {
   Status call(const Function& caller, const std::string& name) {
     const Function* callee = find_function(graph_, name);
     if (callee == nullptr || callee == &caller) {
-      return fail(ErrorCode::kBug,
-                  fmt::format("function {} calls '{}', which is undefined or that function itself", caller.name, name));
+      return fail(
+          ErrorCode::kBug,
+          fmt::format("function {} calls '{}', which is undefined or the calling function itself", caller.name, name));
     }
     return called_.insert(callee).second ? function(*callee) : Status{};
   }

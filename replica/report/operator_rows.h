@@ -9,8 +9,9 @@
 
 namespace poprun {
 
-/// Returns a row for each step of a Program that is not a call or a repeat, with its total device time in one run of
-/// `step_function`, which the host calls. Functions that it calls are included.
+/// Returns a row for each step of a Program other than calls and repeats. The row counts the step's calls and device
+/// time in one run of `step_function` or, if that function does not reach the step, of the first other function that
+/// does and that only the host calls.
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
                                               const std::string& step_function);
 

@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNamesColumn = 46;
 constexpr std::size_t kShortestName = 12;
-constexpr std::size_t kKindsMax = 6;  // In each half of the table; the rest are "others".
+constexpr std::size_t kKindsMax = 6;  // Kinds listed in each half of the table; the rest are summed up as "others".
 
 /// One tensor's bytes on the tile.
 struct Part {
@@ -172,7 +172,7 @@ std::string ipus_table(const Program& program) {
   std::string text = "the fullest tile of each IPU:\n";
   for (const ListedRow& listed : listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak)) {
     if (listed.left_out > 0) {
-      text += fmt::format("  ..     {}, which --dry-run -vv lists\n", counted(listed.left_out, "IPU"));
+      text += fmt::format("  ..     {} omitted (--dry-run -vv lists all)\n", counted(listed.left_out, "IPU"));
     }
     const proto::IpuMemory& memory = program.memory(static_cast<int>(listed.index));
     text += fmt::format(

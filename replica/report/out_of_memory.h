@@ -35,7 +35,7 @@ struct MemoryAdvice {
 };
 
 /// Checks that every IPU's fullest tile fits. If not, the error is kOutOfMemory. Its first line states how much memory
-/// the fullest tile of all needs and how much it has (also as facts), and at which step of the Program it is fullest.
+/// the fullest tile of all needs and how much it has (also as Facts), and at which step of the Program it is fullest.
 /// If `advice` is given, it is called only in this case, and the line also contains the sentence that it returns. Up to
 /// 19 lines of 80 columns follow. They list the tile's contents at that step by kind, with the largest tensors,
 /// separated into always live and not always live. They also state what uses most of the tile, and whether the IPU as a

@@ -108,7 +108,7 @@ std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
 
 class IpuReporter {
  public:
-  /// All arguments must outlive this.
+  /// All arguments must outlive the reporter.
   IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories, std::uint32_t ipu)
       : program_(program),
         steps_(steps),
@@ -294,7 +294,7 @@ class IpuReporter {
   std::uint32_t ipu_;
   const proto::IpuMemory& memory_;
   const proto::TileLayout& layout_;
-  std::vector<std::string> names_;  ///< For each claim.
+  std::vector<std::string> names_;  ///< One per claim.
 };
 
 /// Returns the tiles of an IPU that the options ask for, each of them once.

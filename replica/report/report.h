@@ -17,7 +17,7 @@ struct ProfiledTile {
 };
 
 struct ReportOptions {
-  std::string step_function = "train";       ///< Function whose calls are counted.
+  std::string step_function = "train";       ///< Function whose run the table of operators counts.
   std::vector<std::string> categories = {};  ///< In this order, after the kinds of tensors.
   std::vector<ProfiledTile> tiles = {};      ///< In addition to the fullest tile of each IPU.
 };

@@ -31,7 +31,7 @@ struct HeldBytes {
 /// Returns a tile's claims at a step, largest first, then in the order of claims. Requires: the layout has the tile.
 std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
-/// Returns the same for all tiles of an IPU together.
+/// Returns the claims on all tiles of an IPU together, in the same order.
 std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t step);
 
 /// Live bytes at each step from 0 to the last step of any claim.
@@ -57,8 +57,8 @@ const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint3
 /// Returns the tensor that names a claim: the (first) largest one that shares bytes with it, or null if there is none.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
-/// Returns the purpose of a claim. For tensors that do not wait in a stash, this is the kind of the main tensor or of
-/// its original, such as "weights"; otherwise, it is the claim's category. The result lives as long as the Program.
+/// Returns the purpose of a claim. For category "tensors", this is the kind of the main tensor or of its original, such
+/// as "weights"; for any other category, it is the category itself. The result lives as long as the Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
 /// Returns the kinds of tensors, in the order of reports.

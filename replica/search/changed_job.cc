@@ -45,7 +45,7 @@ void map_in_order(ChangedJob& job) {
   job.changes.push_back(fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
-/// Puts embeddings and head on IPU 0, where they share their weights, and the layers on the others.
+/// Puts embeddings and head on IPU 0, where they share their weights, and the layers on the other IPUs.
 void join_head_and_embeddings(ChangedJob& job) {
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const std::uint32_t others = job.config.topology().ipus_per_replica() - 1;
@@ -75,7 +75,7 @@ std::string text_of(const proto::ProductSetting& setting) {
 }
 
 /// Returns the job's proportions, with those of overfull IPUs moved by `steps` positions of the grid, or nothing if no
-/// proportion changes. Settings for operators are left alone, as are those for stages unless all IPUs are overfull.
+/// proportion changes. Settings for operators do not change; settings for stages change only if all IPUs are overfull.
 std::optional<ProductSettingRows> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettingRows settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();

@@ -23,11 +23,11 @@ inline constexpr std::string_view kNoMapping = "without pipeline.device-mapping"
 struct ChangedJob {
   proto::RunConfig config;
   proto::Dataset dataset;
-  std::int64_t encoder_layers = 0;        ///< Layers between embeddings and head; 0: none.
+  std::int64_t encoder_layers = 0;        ///< Layers between embeddings and head; 0 if there are none.
   std::uint64_t tile_bytes = 0;           ///< Bytes of memory on a tile.
   std::vector<std::uint64_t> tiles = {};  ///< Bytes that the fullest tile of each IPU needs.
-  std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
-  bool head_joins_embeddings = false;     ///< Whether stages arranged by a remedy put these together.
+  std::vector<std::string> changes = {};  ///< Such as "model.precision half"; empty for the job itself.
+  bool head_joins_embeddings = false;     ///< Whether a remedy's stages put head and embeddings on one IPU.
 
   /// Returns the changes as "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
@@ -35,7 +35,7 @@ struct ChangedJob {
   /// Returns `words`, a shell-quoted command line, with the changes as options, or nothing if a change has no option.
   [[nodiscard]] std::optional<std::vector<std::string>> command(std::vector<std::string> words) const;
 
-  /// Returns whether the fullest tile needs more than twice its memory. If so, little except more memory helps.
+  /// Returns whether the fullest tile needs more than twice its memory. If so, little except more IPUs helps.
   [[nodiscard]] bool lacks_much() const;
 
   /// Returns whether the remedies form a valid job: phases use all IPUs of a replica and have no device mapping.
@@ -74,8 +74,8 @@ bool move_layer(ChangedJob& job);
 /// Moves a last stage that holds only the head from the fullest IPU to the emptiest. Returns false if there is none.
 bool move_head(ChangedJob& job);
 
-/// Returns a remedy that plans the convolutions and matmuls on overfull IPUs with fewer temporary values, or with more.
-/// In the latter case, they need less code and fewer copies of operands.
+/// Returns a remedy that plans the convolutions and matmuls on overfull IPUs with fewer temporary values or, to save
+/// code and copies of operands, with more.
 Remedy other_proportions(const ChangedJob& job);
 
 }  // namespace poprun

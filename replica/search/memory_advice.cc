@@ -23,10 +23,10 @@ namespace poprun {
 namespace {
 
 constexpr double kEachCosts = 1.1;                // Each further remedy weighs as much as 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;       // Most combinations to compile, chosen by their parts' own effects.
-constexpr std::uint64_t kWorthwhilePercent = 98;  // A part alone must reduce the job's memory below this.
+constexpr std::size_t kCombinationsMax = 6;       // Combinations to compile, chosen by the effect of each remedy.
+constexpr std::uint64_t kWorthwhilePercent = 98;  // A remedy alone must reduce the job's memory below this.
 
-/// Returns the mildest setting of `remedy` with which the job and `others` fit.
+/// Returns `others` with the mildest setting of `remedy` that makes the job fit.
 std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t remedy) {
   const std::size_t settings = trials.table()[remedy].settings.size();
   const auto with = [&](std::size_t setting) {
@@ -43,7 +43,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
   }
   std::size_t last = settings - 1;
   while (last > 0 && !trials.of(with(last))) {
-    --last;  // The model cannot be cut into that many phases.
+    --last;  // The setting is impossible: for example, the model has too few layers for so many phases.
   }
   if (!trials.fits(with(last))) {
     return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
   return with(low);
 }
 
-/// Leaves out remedies that are not needed and makes the others as mild as possible, the most expensive first.
+/// Drops remedies that are not needed and makes the rest as mild as possible, starting with the most expensive one.
 Remedies milder(Trials& trials, Remedies remedies) {
   const Remedies all = remedies;
   for (auto it = all.rbegin(); it != all.rend() && remedies.size() > 1; ++it) {
@@ -144,7 +144,7 @@ std::optional<Remedies> nearest(const Trials& trials) {
   return trials.smallest([&](const Remedies& remedies) { return is_ordinary(trials, remedies); });
 }
 
-/// Returns a few remedies that fit together, with the least device time of those tried. Tries the most promising
+/// Returns the fastest of the tried combinations of a few remedies that make the job fit. Tries the most promising
 /// combinations of `alone`, then adds one remedy at a time to the closest attempt, and then adds a last resort.
 std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& alone) {
   Remedies strong;
@@ -170,7 +170,7 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   for (std::size_t r = 0; closest && r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
       if (const auto fits = mildest(trials, *closest, r)) {
-        return milder(trials, *fits);  // A faster job would learn from less data.
+        return milder(trials, *fits);  // Not the fastest: a faster job would learn from less data.
       }
     }
   }

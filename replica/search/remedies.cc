@@ -68,7 +68,7 @@ Remedy smaller_micro_batches(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Moves tensors of one kind off the chip, unless they are there already. `storage` is the value of `key`.
+/// Moves tensors of one kind off the chip, unless they are already off-chip. `storage` is the value of `key`.
 void move_off_chip(const char* key, std::string& storage, ChangedJob& job) {
   if (choice_of<Storage>(storage) != Storage::kOffChip) {
     storage = word_of(Storage::kOffChip);
@@ -80,7 +80,7 @@ void move_state_off_chip(ChangedJob& job) {
   move_off_chip("memory.optimizer-state", *job.config.mutable_memory()->mutable_optimizer_state(), job);
 }
 
-/// Moves everything that the job uses in every micro-batch off the chip, unless it is there already.
+/// Moves everything that the job uses in every micro-batch off the chip, unless it is already off-chip.
 void move_the_rest_off_chip(ChangedJob& job) {
   proto::MemoryConfig& memory = *job.config.mutable_memory();
   move_off_chip("memory.weights", *memory.mutable_weights(), job);
@@ -98,7 +98,7 @@ bool is_on_chip(const std::string& storage) {
   return choice_of<Storage>(storage) == Storage::kOnChip;
 }
 
-/// Keeps state off the chip, which costs transfers once per step.
+/// Keeps optimiser state off the chip, which costs transfers once per step.
 Remedy state_off_chip(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"optimiser state"}};
   if (has_state(config) && is_on_chip(config.memory().optimizer_state())) {
@@ -107,7 +107,7 @@ Remedy state_off_chip(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Keeps the rest off the chip, which costs transfers in every micro-batch.
+/// Keeps weights, accumulators and stashed activations off the chip, which costs transfers in every micro-batch.
 Remedy the_rest_off_chip(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"weights", "gradients", "stashes"}};
   const proto::MemoryConfig& memory = config.memory();
@@ -159,7 +159,7 @@ Remedy shared_code(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Recomputes more activations. kStandard chooses which, so it is the mildest.
+/// Recomputes more activations. kStandard selects which ones to recompute, so it is the mildest setting.
 Remedy stronger_recomputation(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"activations", "stashes"}};
   if (config.inference()) {
@@ -330,7 +330,7 @@ Remedy lower_precision(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Cuts every dimension of a sample to at most the new length.
+/// Limits every dimension of every tensor of a sample to the new length.
 Remedy shorter_sequences(const proto::Dataset& dataset) {
   Remedy remedy{.settings = {}, .by_halves = true, .is_last_resort = true};
   for (std::uint32_t length = sequence_length(dataset) / 2; length >= kShortestSequence; length /= 2) {

@@ -13,7 +13,7 @@ constexpr std::size_t kCompilationsMax = 160;
 constexpr std::size_t kCompilationsMin = 30;     // For a large Program.
 constexpr std::size_t kCompilationsMinFar = 10;  // For a large Program that is far from fitting.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
-constexpr double kCheap = 1.01;                  // Factor of device time that still counts as free.
+constexpr double kCheap = 1.01;                  // Largest factor of device time that counts as free.
 
 /// Returns the cost of compiling a Program: operators times kinds of tiles, whose memory is planned separately.
 std::size_t effort_of(const Program& program) {

@@ -16,7 +16,7 @@
 
 namespace poprun {
 
-/// Remedies by their indices in the table, each with the index of its setting.
+/// Remedies: maps the index of each in the table to the index of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
 
 /// Memory and device time of a job with some remedies, or none.

@@ -206,7 +206,7 @@ class Refused(CheckpointTest):
         for name in names:
             os.truncate(killed.output_dir / "checkpoints" / name / "state.safetensors", 1000)
         job = self.run_in(killed.output_dir, "--resume", "auto", code=65, config=MOMENTUM)
-        self.assert_first_line(job, f"{len(names)} checkpoints there, but none is complete")
+        self.assert_first_line(job, f"found {len(names)} checkpoints, but none is complete")
 
     def test_one_that_cannot_be_read_keeps_its_name_and_is_not_called_damaged(self):
         reference = self.run_in(self.folder / "reference", "--checkpoint-every", 30, "--checkpoint-keep", 2, config=MOMENTUM)
@@ -224,7 +224,7 @@ class Refused(CheckpointTest):
             if going_on:
                 self.assertRegex(job.stderr, f"resuming from .*/{going_on}")
                 self.assert_same_end(job, reference)
-        self.assert_first_line(job, "2 checkpoints there, but none is usable: 2 cannot be read; see above for the reason")
+        self.assert_first_line(job, "found 2 checkpoints, but none is usable: 2 cannot be read; see above for the reason")
         self.assertNotRegex(job.stderr, "damaged|remove")
 
     def test_another_job_data_or_instruction_set(self):
@@ -270,7 +270,7 @@ learning-rate = 0.01
         bare = re.sub(r'"version": "[^"]*"', '"version": "9.9.9",\n "later": 1', text.replace(own, ""), count=1)
         manifest.write_text(re.sub(r'\n "sha256": "', lambda field: field[0] + hashlib.sha256(bare.encode()).hexdigest(), bare))
         refused = self.run_in(job.output_dir, "--resume", "auto", code=64, config=MOMENTUM)
-        self.assert_first_line(refused, "step-120: written by poprun-emu 9.9.9, and this version")
+        self.assert_first_line(refused, "step-120: the checkpoint was written by poprun-emu 9.9.9, and this version")
         self.assertNotIn("damaged", refused.stderr)
         self.assertEqual(checkpoints(job), ["step-60", "step-120"])
 

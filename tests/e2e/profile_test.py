@@ -45,7 +45,7 @@ class Profile(JobTest):
         self.assertRegex(job.stdout, "IPU 0 +[0-9.]+ MiB used on its tiles, as planned")
         job = self.run_job("profile", "--model.mode", "inference", config=QUICK)
         self.assertIn("executed       12 items", job.stdout)
-        self.assertRegex(job.stdout, "used by tensors in one piece, as planned")
+        self.assertRegex(job.stdout, "used by contiguous tensors, as planned")
         self.assertFalse((job.output_dir / "outputs.npy").exists())
 
     def test_agrees_with_a_dry_run(self):

@@ -140,7 +140,7 @@ class Demand {
     }
   }
 
-  /// Claims the bytes of a product. The input is always regrouped, because this reproduces Graphcore's table.
+  /// Claims the bytes of a product. Always counts a regrouped input, which reproduces Graphcore's table 2.1.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
@@ -214,7 +214,7 @@ class Demand {
     claim(Category::kControlCode, Row(io_host_code_.size(), kControlCode.count() * transfers_));
   }
 
-  /// Spreads bytes evenly over the I/O tiles, in units of 8.
+  /// Spreads bytes evenly over the I/O tiles, in units of 8 bytes.
   [[nodiscard]] Row over_io_tiles(Bytes bytes) const {
     const std::int64_t tiles = laid_out_.device.io_tiles;
     const std::int64_t words = ceil_div(bytes.count(), kTileAlignment.count());

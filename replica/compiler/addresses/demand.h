@@ -23,8 +23,8 @@ struct LaidOut {
   std::int64_t replicas = 1;
 };
 
-/// Computes all claims of a graph on the tiles of one IPU. Function "load" claims only its tensors, because the host
-/// makes the initial values.
+/// Computes all claims of a graph on the tiles of one IPU. The function "load" claims only its tensors, because the
+/// host makes the initial values.
 ///
 ///   tensors            on their tiles, for their live ranges; aliases of the same bytes count once
 ///   a product          while it runs: the input and weights that its tiles receive, partial sums
@@ -40,14 +40,13 @@ struct LaidOut {
 ///                      into the tensors
 ///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
 ///   all-reduces        over several replicas, while they run or, in the background, while their
-///                      largest tensor lives: a buffer for what that tensor sends around the ring at
-///                      once, its bytes / replicas, spread evenly; tensors are reduced one after the
-///                      other, because PopART does not merge them by default [D]
-///   scatters, gathers  of shards, while they run: such a buffer, for one pass around the ring
+///                      largest tensor lives: a buffer for the part of that tensor that is sent around
+///                      the ring at a time, its bytes / replicas, spread evenly; tensors are reduced
+///                      one after the other, because PopART does not merge them by default [D]
+///   scatters, gathers  of shards, while they run: the same buffer, for one pass around the ring
 ///   code               for the whole run: kVertexCode; kControlCode per step (except views);
-///                      kVertexState per product on its tiles; and 4 B per kMessage, or part of it,
-///                      that a tile receives. I/O tiles have kControlCode per transfer, and the
-///                      code for what they receive
+///                      kVertexState per product on its tiles; and 4 B per kMessage, rounded up, that
+///                      a tile receives. I/O tiles have kControlCode per transfer, and code to receive
 ///
 /// Sizes that Poplar does not publish are round numbers. They are chosen so that 250 MB are always live in the example
 /// in Graphcore's note, as its report shows: see planner/README.md.

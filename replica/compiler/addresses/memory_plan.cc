@@ -132,7 +132,8 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
   return blocks;
 }
 
-/// Keeps only the steps at which a live range begins or has just ended, to shrink the tree. Returns their number.
+/// Keeps only the steps at which a live range begins or has just ended, to shrink the segment tree. Returns the number
+/// of steps kept.
 std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
   std::vector<std::uint32_t> changes;
   const auto for_each_span = [&blocks](auto call) {

@@ -86,7 +86,7 @@ Status run(const CompileOptions& options, Job& job) {
   Graph& graph = job.graph;
   const Uses uses(graph);
   std::vector<Operation> kept;
-  std::map<TensorId, std::size_t> made_by;  ///< Keyed by output: index in `kept` of the convolution.
+  std::map<TensorId, std::size_t> made_by;  ///< Index in `kept` of each convolution, by output.
   std::size_t norms = 0;
   std::size_t folded = 0;
   for (Operation& operation : graph.at(*job.evaluation).operations) {
@@ -109,9 +109,10 @@ Status run(const CompileOptions& options, Job& job) {
   graph.at(*job.evaluation).operations = std::move(kept);
   job.notes.push_back(
       {"batch-norm.folded",
-       fmt::format("model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
-                   counted(norms, "batch norm"),
-                   folded == norms ? "" : "; the others do not follow a convolution whose result nothing else reads"),
+       fmt::format(
+           "model.fold-batch-norm: {} of {} folded into the convolutions before them{}", folded,
+           counted(norms, "batch norm"),
+           folded == norms ? "" : "; the others do not follow a convolution, or share tensors with other operations"),
        {{"folded", folded}, {"batch-norms", norms}}});
   return {};
 }
@@ -201,7 +202,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       ++next;
     }
     if (next == then.size()) {
-      return pass_bug(kName, after.graph, operation.outputs[0], "is out of order");
+      return pass_bug(kName, after.graph, operation.outputs[0], "is no longer computed in the same order");
     }
     changed += same(then[next], operation) ? 0U : 1U;
     ++next;

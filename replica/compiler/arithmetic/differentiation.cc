@@ -131,7 +131,7 @@ class ReverseMode final : public Differentiator {
   }
 
  private:
-  /// The part of a parameter's gradient that comes from one operation that names the parameter.
+  /// The part of a parameter's gradient that comes from one operation that reads the parameter.
   struct Use {
     const Operation* operation;
     TensorId gradient;

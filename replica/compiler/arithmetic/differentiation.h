@@ -19,7 +19,7 @@ struct ScaledLoss {
 /// operations, and append their own operations to `builder`'s region. Requires: `losses` are made in that region,
 /// independently of one another.
 ///
-/// A use of a parameter is a forward operation that names it. Each use has its own gradient, so that a parameter's
+/// A use of a parameter is a forward operation that reads it. Each use has its own gradient, so that a parameter's
 /// gradient is the same sum of the same terms, wherever and however often the backward pass runs. Contributions to the
 /// gradient of any other tensor are added up as they arise.
 ///

@@ -13,7 +13,7 @@
 #include "replica/ops/face/kinds.h"
 #include "replica/program/host_contract.h"
 
-/// Adds evaluation, the forward pass of training, and the function that sends the weights to the host.
+/// Adds the evaluation, the forward pass of training, and the function that sends the weights to the host.
 namespace poprun::passes::forward {
 namespace {
 
@@ -122,7 +122,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   const std::regex pattern(frozen);
   const auto matches = [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); };
   std::vector<Operation>& operations = micro_batch.operations;
-  std::map<TensorId, Operation> updates;  // Keyed by the tensor of the batch's mean.
+  std::map<TensorId, Operation> updates;  // Keyed by the tensor that holds the batch's mean.
   for (const Operation& operation : operations) {
     if (operation.kind != kinds::kBatchNormUpdate) {
       continue;

@@ -191,7 +191,7 @@ Status verify_totals(const Job& before, const Job& after) {
     }
   }
   if (!uses.empty()) {
-    return pass_bug(kName, after.graph, uses.begin()->first, "has lost its gradient");
+    return pass_bug(kName, after.graph, uses.begin()->first, "no longer has a gradient");
   }
   return {};
 }
@@ -244,7 +244,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     if (reduced[id] != wanted[id]) {
       const bool sum = wanted[id] == std::vector{Reduction::kSum};
       return pass_bug(kName, graph, id,
-                      wanted[id].empty() ? "is reduced over the replicas"
+                      wanted[id].empty() ? "is reduced over the replicas, but must not be"
                       : sum              ? "is not summed over the replicas exactly once"
                                          : "is not averaged over the replicas exactly once");
     }

@@ -86,13 +86,13 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     const bool computed = is.role == Role::kParameter || is.role == Role::kActivation || is.role == Role::kGradient;
     if (is.type.shape != was.type.shape || is.type.layout != was.type.layout ||
         (is.type.data != was.type.data && !rounded)) {
-      return pass_bug(kName, after.graph, TensorId{t}, "is no longer the same tensor");
+      return pass_bug(kName, after.graph, TensorId{t}, "has changed in more than its precision");
     }
     if (rounded && (!computed || (is.type.shape.empty() && is.role != Role::kParameter))) {
       return pass_bug(kName, after.graph, TensorId{t}, "must stay float32");
     }
     if (is.role == Role::kParameter && was.type.data == DataType::kF32 && rounded == is.keeps_f32) {
-      return pass_bug(kName, after.graph, TensorId{t}, "is a parameter of the wrong precision");
+      return pass_bug(kName, after.graph, TensorId{t}, "is a parameter stored in the wrong precision");
     }
   }
   return {};

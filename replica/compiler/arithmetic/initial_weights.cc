@@ -5,7 +5,7 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Replaces the initialisers of weights and constants by writes from the host, except for tensors in
+/// Replaces the initialisers of weights and constants with writes from the host, except for tensors in
 /// CompileOptions::initialised_here. Weights that may be off-chip or sharded are sent one by one.
 namespace poprun::passes::initial_weights {
 namespace {
@@ -84,7 +84,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     const bool weight = (role == Role::kParameter || role == Role::kBuffer) &&
                         !options.initialised_here.contains(graph.tensor(id).name);
     if (from_host.contains(id) != weight && role != Role::kConstant) {
-      return pass_bug(kName, graph, id, weight ? "does not come from the host" : "comes from the host");
+      return pass_bug(kName, graph, id, weight ? "does not come from the host" : "must not come from the host");
     }
     if (now.of(id).size() != then.of(id).size()) {
       return pass_bug(kName, graph, id, "is not set up as often as before");

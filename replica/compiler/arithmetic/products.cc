@@ -53,7 +53,8 @@ Status run(const CompileOptions& options, Job& job) {
       if (std::optional<PlacedProduct> product = product_of(job, operation)) {
         const ProductOptions asked = settings.of(*product);
         if (asked.partials == Precision::kHalf && !options.precision.half) {
-          return fail(ErrorCode::kUsage, fmt::format("{} needs model.precision = half", asked.partials_by));
+          return fail(ErrorCode::kUsage,
+                      fmt::format("{} needs model.precision = half, but it is float", asked.partials_by));
         }
         set_options(operation.attributes, asked);
         products.push_back(*std::move(product));

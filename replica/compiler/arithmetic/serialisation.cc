@@ -146,7 +146,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       for (std::size_t k = 0; k < std::max(was.size(), is.size()); ++k) {
         if (was.size() != is.size() || was[k].inputs != is[k].inputs || was[k].outputs != is[k].outputs ||
             was[k].origin != is[k].origin) {
-          return fail(ErrorCode::kBug, fmt::format("pass {}: changes operations", kName));
+          return fail(ErrorCode::kBug, fmt::format("pass {}: changes more than the marks of operations", kName));
         }
         if (is[k].attributes.has(kSlices) && is[k].attributes.integer(kSlices) < 1) {
           return pass_bug(kName, after.graph, is[k].outputs.at(0), "is cut into fewer than one slice");

@@ -271,18 +271,18 @@ class Finder {
     Found found;
     const Operation* join = writer(was.outputs[output]);
     if (join == nullptr || join->kind != kinds::kConcat) {
-      found.wrong = "is not joined";
+      found.wrong = "is not a concatenation of its slices";
       return found;
     }
     for (const TensorId id : join->inputs) {
       const Operation* made = writer(id);
       if (made == nullptr || made->kind != was.kind) {
-        found.wrong = "is joined from tensors other than its slices";
+        found.wrong = "is a concatenation of tensors other than its slices";
       } else if (was.kind == kinds::kGatherGradient) {
-        found.wrong = made->inputs == was.inputs ? found.wrong : "has different operands";
+        found.wrong = made->inputs == was.inputs ? found.wrong : "is computed from different operands";
         found.pieces.push_back({made->attributes.integer("begin"), size_of(id, 0)});
       } else {
-        found.wrong = made->inputs[0] == was.inputs[0] ? found.wrong : "has a different x";
+        found.wrong = made->inputs[0] == was.inputs[0] ? found.wrong : "is computed from a different x";
         found.pieces.push_back(sliced(made->inputs[1], was.inputs[1], found));
       }
     }

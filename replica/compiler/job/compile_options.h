@@ -41,9 +41,9 @@ struct PipelineOptions {
   std::uint32_t phase_ipus = 1;
 
   std::optional<Recomputation> recomputation = {};  ///< If not set, see default_recomputation.
-  std::string recomputation_checkpoints = {};       ///< Regex of tensors kept in any mode; empty: none.
-  std::string recompute = {};                       ///< Regex of tensors recomputed in any mode.
-  double recomputation_memory = 0.5;                ///< Goal of kStandard, as a fraction of an IPU's memory.
+  std::string recomputation_checkpoints = {};       ///< Regex of names of tensors that any mode keeps; empty: none.
+  std::string recompute = {};                       ///< Regex of names of tensors that any mode recomputes.
+  double recomputation_memory = 0.5;                ///< Goal of kStandard: fraction of an IPU's memory.
 };
 
 /// Dense layers and embeddings that are computed in slices of their output channels or rows.
@@ -65,14 +65,14 @@ struct OptimizerOptions {
   std::map<std::string, double> hyper_parameters = {};  ///< Values for all of the optimiser's hyper-parameters.
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are first multiplied by this.
-  double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: no limit.
+  double clip_norm = 0;       ///< Maximum norm of all gradients together, after scaling; 0: no limit.
   /// Parameters without weight decay: a regex of names (ECMAScript), or kVectors.
   std::string no_decay = {};
   bool master_weights = false;  ///< The optimiser updates its own copy of each parameter and copies it back.
 };
 
 struct PrecisionOptions {
-  bool half = false;                 ///< Required by the other options.
+  bool half = false;                 ///< Must be true if another option is set.
   bool stochastic_rounding = false;  ///< Values stored in float16 are rounded stochastically.
   bool master_weights = false;       ///< The optimiser works on its own float32 weights.
 };
@@ -106,12 +106,12 @@ struct ShardingOptions {
   [[nodiscard]] bool any() const { return weights || optimizer_state || accumulators; }
 };
 
-/// Everything a Program depends on.
+/// Everything that a Program depends on.
 struct CompileOptions {
   std::string model;  ///< The model's name, for reports.
   std::vector<StreamedTensor> inputs;
 
-  /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`. `training` is false
+  /// Appends the model's forward pass on the streamed tensors, which are in the order of `inputs`. `training` is false
   /// for evaluation, which uses the same variables.
   std::function<ModelOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
@@ -142,7 +142,7 @@ struct CompileOptions {
   std::int64_t evaluation_batches = 1;  ///< Batches per run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
   bool tile_layout = false;          ///< The Program lists the address of every byte on every tile.
-  bool layout_if_too_large = false;  ///< The same, only if the Program does not fit; for the report.
+  bool layout_if_too_large = false;  ///< Like tile_layout, but only if the Program does not fit (for the report).
   bool in_place = false;             ///< Tensors alias each other if this preserves every value.
   Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< In inference, batch norms are folded into the convolutions before them.

@@ -129,7 +129,7 @@ struct Pass {
 
 /// Callbacks that observe compilations. Each may be empty.
 struct CompileObserver {
-  /// Called with the job after each pass, before the verifiers. An error rejects the pass, as a verifier's does.
+  /// Called with the job after each pass, before the verifiers. An error rejects the pass, like a verifier's error.
   std::function<Status(std::string_view pass, const Job&)> after_pass = {};
 
   /// Called before each compilation; settling open options may take several compilations.

@@ -38,7 +38,7 @@ std::vector<Span> united(std::vector<Span> spans);
 
 struct Liveness {
   std::vector<Life> lives;  ///< Indexed by tensor.
-  /// For each step, in ascending order, the tensors whose values end there, whichever call executes it.
+  /// For each step, in ascending order, the tensors whose values end there, whichever call executes the step.
   std::vector<std::vector<std::uint32_t>> deaths;
   std::uint32_t step_count = 0;
 };

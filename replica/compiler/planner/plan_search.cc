@@ -31,6 +31,7 @@ std::vector<std::int64_t> divisors(std::int64_t size) {
   return found;
 }
 
+/// One way to compute a product: a view with a vertex.
 struct Way {
   std::size_t number = 0;  ///< Index in the result of ways_of().
   const ViewedProduct* viewed = nullptr;

@@ -122,7 +122,7 @@ Attributes without_options(const Attributes& attributes);
 std::int64_t permille_of(const Attributes& attributes);
 Precision partials_of(const Attributes& attributes);
 
-/// Formats thousandths as a job writes them: "0.25", "0.6", "1".
+/// Formats thousandths as in a job's configuration: "0.25", "0.6", "1".
 std::string proportion_text(std::int64_t permille);
 
 }  // namespace poprun

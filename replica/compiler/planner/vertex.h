@@ -17,7 +17,7 @@ struct Target {
   std::int64_t tiles = 0;
   Bytes bytes_per_tile;
   std::int64_t workers = 6;                   ///< Threads of a tile, which take turns. [D]
-  std::int64_t exchange_bytes_per_cycle = 0;  ///< Bytes that one tile receives.
+  std::int64_t exchange_bytes_per_cycle = 0;  ///< Bytes that one tile receives per cycle.
   std::int64_t load_bytes_per_cycle = 0;
   std::int64_t tiles_per_exchange_bus = 2;  ///< Tiles that can receive the same data at double rate. [2nd]
 

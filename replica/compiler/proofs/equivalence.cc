@@ -174,7 +174,7 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// If exactly one region has many rounds, reduces them to a few in both graphs. A fault also shows in those rounds.
+/// If exactly one region has many rounds, drops most of them in both graphs. The remaining rounds still show a fault.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {

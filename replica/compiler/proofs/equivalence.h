@@ -22,8 +22,8 @@ namespace poprun {
 ///
 /// Requires: `verify_operations` holds for both graphs. Errors: kBug if a tensor differs or an operation reads an
 /// unwritten tensor. The message names that operation, or the first such tensor and the first upstream operation that
-/// computes, from values of the plain job, a value unknown to that job. Cost: about 50 ns per operation until the
-/// steady state repeats itself, whatever the number of micro-batches.
+/// computes, from values of the plain job, a value unknown to that job. Cost: about 50 ns per operation until rounds
+/// begin to repeat, whatever the number of micro-batches.
 Status verify_equivalence(const Graph& plain, const Graph& rewritten);
 
 }  // namespace poprun

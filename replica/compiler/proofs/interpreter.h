@@ -34,7 +34,7 @@ struct Sent {
 /// calls, such as a job's graph before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
-/// the last one. They do if every tensor and stash entry holds its value from the round before, shifted by one
+/// the last one. They do so if every tensor and stash entry holds its value from the round before, shifted by one
 /// micro-batch, and if both rounds made the same values, relative to their own micro-batches. A result depends only on
 /// how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
 class Interpreter {
@@ -103,7 +103,8 @@ class Interpreter {
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// If every slot holds its value from before the last round, advanced, skips `rounds` rounds and returns true.
+  /// Skips `rounds` rounds and returns true if every slot holds its value from before the last round, advanced
+  /// (Advance).
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);

@@ -42,7 +42,7 @@ bool Interpreter::move_entries(const FlatOperation& operation, const Instant& no
       return entry == Copy::kWhole || entry + now.entry < std::int64_t{graph_.stashes[graph_.stash_of[tensor]].length};
     };
     if (!names(from, from_entry) || !names(to, to_entry)) {
-      fault_ = fmt::format("{} names an entry that does not exist", describe(graph_, operation, now));
+      fault_ = fmt::format("{} accesses an entry that does not exist", describe(graph_, operation, now));
       return false;
     }
     if (!slots_[slot(from, from_entry)].exists()) {
@@ -107,7 +107,8 @@ bool Interpreter::stream_out(const FlatOperation& operation, const Instant& now)
   Sent sent;
   for (const std::uint32_t id : graph_.inputs(operation)) {
     if (slots_[id].form != Form::kWhole) {
-      fault_ = fmt::format("{} reads '{}', a shard", describe(graph_, operation, now), graph_.name(id));
+      fault_ =
+          fmt::format("{} sends '{}', which is not a full tensor", describe(graph_, operation, now), graph_.name(id));
       return false;
     }
     add_seen_from(builder, now.counts ? now.index : 0, slots_[id]);

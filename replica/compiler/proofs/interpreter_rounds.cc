@@ -1,4 +1,4 @@
-/// The part of the interpreter that skips rounds of a repeat if they do the same as the round before.
+/// The part of the interpreter that skips rounds of a repeat if they only repeat the previous round.
 #include <algorithm>
 #include <cstdint>
 #include <optional>

@@ -42,7 +42,8 @@ class Occupancy {
   }
 
  private:
-  /// How a tensor lost its bytes: another tensor took them, or a step released them (`taker` is then that tensor).
+  /// How a tensor lost its bytes: another tensor took them, or a step released them (`taker` is then the tensor
+  /// itself).
   struct Loss {
     const proto::Step* step = nullptr;  ///< Null if the tensor never held bytes, or lost them when a function ended.
     std::uint32_t taker = 0;

@@ -22,7 +22,7 @@ struct Use {
   std::vector<const proto::Tensor*> outputs = {};
 };
 
-/// Returns what a step uses, or nothing if the step is malformed, because the engine rejects such a step.
+/// Returns the operator and operands that a step uses; nothing for a malformed step, which the engine will reject.
 std::optional<Use> use_of(const Program& program, const proto::Execute& execute) {
   Use use{.op = find_operator(execute.operation())};
   auto attributes = parse_attributes(execute.attributes());

@@ -78,7 +78,7 @@ enum class Form : std::uint8_t {
   kWhole,
   kShard,       ///< The replica's own elements.
   kPart,        ///< The replica's summand, if the value is a sum over shards.
-  kTravelling,  ///< Being reduced in the background: the full value after the await, and until then nothing to rely on.
+  kTravelling,  ///< Being reduced in the background: undefined until the await, and then the full value.
 };
 
 /// The content of a tensor. Two values are equal if they have the same number, shift, form and group.

@@ -138,7 +138,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       const auto reduction = AllReduce::from(operation);
       if (AwaitAllReduces::is(operation)) {
         for (const TensorId id : operation.inputs) {
-          travelling.erase(id);  // Liveness treats only tensors named here as reduced.
+          travelling.erase(id);  // The await ends only the reductions of the tensors that it names.
         }
       }
       for (const auto* ids : {&operation.inputs, &operation.outputs}) {

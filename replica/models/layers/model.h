@@ -62,7 +62,7 @@ struct Model {
   bool has_batch_norm = false;                ///< Whether the model uses ModelInputs::normalisation.
 
   /// Appends the forward pass. Every operation belongs to a layer (Builder::layer). The layers are named in the order
-  /// of the forward pass, and the model can be cut into stages between them.
+  /// of the forward pass, and the model can be split into stages between them.
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 

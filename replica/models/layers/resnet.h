@@ -8,7 +8,7 @@
 
 namespace poprun::layers {
 
-/// Normalisation of the blocks. Its parameters are named as in batch normalisation, whatever the kind.
+/// Normalisation of the blocks. Its parameters are named as in batch normalisation, regardless of the kind.
 struct Norm {
   Normalisation kind = {};
   bool training = true;  ///< Whether batch normalisation uses the batch's own statistics.

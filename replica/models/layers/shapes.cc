@@ -156,8 +156,8 @@ TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, 
   const Shape before = builder.type(x).shape;
   const auto rank = static_cast<std::int64_t>(before.size());
   if (std::ranges::any_of(axes, [&](std::int64_t axis) { return axis < 0 || axis >= rank; })) {
-    builder.refuse({ErrorCode::kUsage, fmt::format("{}: a reduction needs axes from 0 to {}; given: {} of {}", name,
-                                                   rank - 1, fmt::join(axes, ","), to_text(builder.type(x)))});
+    builder.refuse({ErrorCode::kUsage, fmt::format("{}: a reduction needs axes from 0 to {}; given: axes {} of {}",
+                                                   name, rank - 1, fmt::join(axes, ","), to_text(builder.type(x)))});
     return x;
   }
   const TensorId y = Reducer(builder, name, axes).build(reduction, x);

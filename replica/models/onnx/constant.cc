@@ -127,7 +127,7 @@ Status append_as(const Constant& constant, std::string& bytes) {
   for (std::int64_t i = 0; i < constant.elements(); ++i) {
     const std::int64_t value = constant.integer_at(i);
     if (value < std::numeric_limits<To>::min() || value > std::numeric_limits<To>::max()) {
-      return fail(ErrorCode::kData, fmt::format("{} {} does not fit in the device's {} bits",
+      return fail(ErrorCode::kData, fmt::format("{} value {} does not fit in the device's {}-bit integers",
                                                 element_name(constant.element), value, sizeof(To) * 8));
     }
     const To narrow = static_cast<To>(value);

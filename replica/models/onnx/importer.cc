@@ -128,7 +128,7 @@ Result<Constant> constant_of(const Node& node) {
     const auto n = static_cast<std::int64_t>(values.size());
     return Constant::of_integers(std::move(values), {n});
   }
-  return node.unsupported("a constant that is sparse or text");
+  return node.unsupported("a constant that is sparse or contains strings");
 }
 
 /// Returns the values that nodes read, and the graph's outputs.
@@ -249,7 +249,7 @@ Status translate(Node& node) {
   const std::size_t needed = branches ? 1 : translator->inputs;
   for (std::size_t i = 0; i < needed; ++i) {
     if (!node.has(i)) {
-      return node.wrong(fmt::format("needs {} inputs", needed));
+      return node.wrong(fmt::format("needs at least {} inputs", needed));
     }
   }
   return branches ? translate_branch(node) : translator->translate(node);
@@ -330,8 +330,8 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
     return false;
   }
   node.pass(0, 0);
-  scope.notes.push_back({"onnx.softmax-left-out",
-                         fmt::format("the last {} is left out: the loss takes its input instead", where(proto))});
+  scope.notes.push_back(
+      {"onnx.softmax-left-out", fmt::format("the last {} is removed: the loss uses its input instead", where(proto))});
   return true;
 }
 

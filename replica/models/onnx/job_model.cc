@@ -78,7 +78,7 @@ Status check_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& o
                    : input.symbols[d].empty() ? "?"
                                               : input.symbols[d]);
   }
-  return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' [{}], whose batch is axis {}; it must be axis 0: "
+  return fail(ErrorCode::kUsage, fmt::format("the model's input '{}' [{}] has its batch on axis {}, not on axis 0: "
                                              "export the model with the batch first (batch_first=True in PyTorch)",
                                              input.name, fmt::join(dims, ","), *axis));
 }
@@ -172,7 +172,7 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   return {values, counts, equal};
 }
 
-/// Returns labels that are numbers as targets. A row of NaN is padding (hostio/streams/wire.h) and does not count.
+/// Returns numeric labels as targets. A row of NaN is padding (hostio/streams/wire.h) and does not count.
 Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels, std::int64_t N, std::int64_t D) {
   const TensorId given = reshape(builder, name + ".labels", labels, {N, D});
   const TensorId known = builder.add_one("equal", {given, given}, {}, name + ".known");
@@ -182,7 +182,7 @@ Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId l
                                  /*keep_dims=*/false)};
 }
 
-/// Marks the tensors from `first` on (labels, loss and counts) as metrics, which are float32 whatever the precision.
+/// Marks the tensors from `first` on (labels, loss and counts) as metrics, which are float32 in every precision.
 void keep_as_metrics(Graph& graph, std::size_t first) {
   for (std::size_t t = first; t < graph.tensors().size(); ++t) {
     graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
@@ -241,7 +241,7 @@ Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::
 Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, const ModelInputs& given) const {
   const auto stream = stream_for(input, given, model_.inputs().size() == 1);
   if (!stream) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset provides {}", input.name,
+    return fail(ErrorCode::kUsage, fmt::format("the model needs input '{}', but the dataset provides {}", input.name,
                                                fmt::join(given.names, ", ")));
   }
   POPRUN_TRY(check_batch_axis(input, model_.proto().graph().output(0)));
@@ -253,13 +253,13 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input, c
     type.shape.erase(type.shape.begin() + 1);
   }
   if (input.has_shape && !fits(input.dims, type.shape)) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' {}, but the dataset provides {}", input.name,
-                                               shape_text(input.dims), shape_text(type.shape)));
+    return fail(ErrorCode::kUsage, fmt::format("the model needs '{}' of shape {}, but the dataset provides {}",
+                                               input.name, shape_text(input.dims), shape_text(type.shape)));
   }
   const bool image = type.data == DataType::kU8 && type.shape.size() == 4;
   if (is_real(input.element) != (image || type.data == DataType::kF32)) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}' as {}, but the dataset provides {}", input.name,
-                                               element_name(input.element), to_text(type)));
+    return fail(ErrorCode::kUsage, fmt::format("the model needs '{}' of type {}, but the dataset provides {}",
+                                               input.name, element_name(input.element), to_text(type)));
   }
   return image      ? builder.add_one("normalize", {*stream}, {{"mean", given.mean}, {"deviation", given.deviation}},
                                       free_name(builder, input.name + ".normalized"))
@@ -342,13 +342,12 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   const Shape& labelled = builder.type(labels).shape;
   if (loss_ == Loss::kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
     const bool second = classes_come_second(logits, labelled);
-    Note note{
-        "onnx.classes-axis",
-        fmt::format(
-            "the classes of the output [{}] can be axis 1 or the last axis, judging by the labels [{}]; assumed: {}",
-            fmt::join(logits, ","), fmt::join(labelled, ","),
-            second ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens"),
-        {{"axis", second ? 1 : std::ssize(logits) - 1}}};
+    Note note{"onnx.classes-axis",
+              fmt::format("the classes of the output [{}] can be on axis 1 or on the last axis, judging by the labels "
+                          "[{}]; assumed: {}",
+                          fmt::join(logits, ","), fmt::join(labelled, ","),
+                          second ? "axis 1, as for pixels in PyTorch" : "the last, as for tokens"),
+              {{"axis", second ? 1 : std::ssize(logits) - 1}}};
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(std::move(note));
     }

@@ -24,12 +24,12 @@ class JobModel {
   /// Appends the model and, if it is scored, its loss.
   ///
   /// An input reads the dataset's tensor of the same name ("input_ids" reads "tokens", and "token_type_ids" reads
-  /// "segments"). If there is no such tensor, a model's only input reads the first tensor that is not labels. Images
+  /// "segments"). If there is no such tensor, a model's only input reads the first tensor other than labels. Images
   /// arrive as normalised floats, tokens as integers. The batch dimension comes from the data, regardless of the file.
   /// If the input is [N,C,L], floats [N,1,C,L] are treated as a sequence.
   ///
   ///   cross-entropy       compares the output, logits [N,K], [N,...,K] or [N,K,...], with "labels" i32[N] or
-  ///                       i32[N,...]; a Softmax at the end is left out, since the loss includes one
+  ///                       i32[N,...]; a Softmax at the end is removed, since the loss includes one
   ///   mean-squared-error  compares the output [N,D] with "labels": f32 with as many elements, or classes i32[N],
   ///                       which become one-hot rows
   ///

@@ -30,7 +30,7 @@ bool weights_in_nodes(const GraphProto& graph) {
   });
 }
 
-/// Returns whether PyTorch made up the name, such as "/gelu/Constant_output_0", "onnx::Mul_12", "12" or "val_12".
+/// Returns whether PyTorch generated the name, such as "/gelu/Constant_output_0", "onnx::Mul_12", "12" or "val_12".
 bool is_made_by_pytorch(const std::string& name) {
   static const std::regex made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
   return std::regex_match(name, made);

@@ -22,7 +22,7 @@
 ///
 ///   a scalar [], unless its name is one that the exporter gives to variables:
 ///     PyTorch's names are paths of attributes ("clip.logit_scale"), and tf2onnx's contain ReadVariableOp.
-///     Simplifiers store the numbers of a program as initialisers, under names that the exporter made up.
+///     Simplifiers store the numbers of a program as initialisers, under names that the exporter generated.
 ///   fixed tables: masks, sines and cosines, a filter repeated for every channel
 ///
 /// model.trained-constants adds tensors that the rule excludes; training.frozen excludes tensors that the rule trains.
@@ -41,7 +41,7 @@ class Storage {
   /// Returns whether the file's exporter gives variables names like this one.
   [[nodiscard]] bool names_variable(const std::string& name) const;
 
-  /// Returns whether an Identity with this output is how PyTorch stores a second weight with the same values.
+  /// Returns whether an Identity with this output stands for a second weight with equal values, as in PyTorch's files.
   [[nodiscard]] bool copies_weight(const std::string& output) const { return pytorch_ && names_variable(output); }
   [[nodiscard]] bool forces(const std::string& name) const;  ///< Whether the user wants this tensor to be trained.
 

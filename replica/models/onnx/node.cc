@@ -197,7 +197,7 @@ Result<TensorId> Node::variable(const std::string& name, const Value& value, Rol
     const Role had = graph.tensor(id).role;
     const bool variable = had == Role::kParameter || had == Role::kBuffer || had == Role::kConstant;
     if (!variable || graph.tensor(id).type != type) {
-      return wrong(fmt::format("something else in the job is called '{}'; rename the tensor in the file", name));
+      return wrong(fmt::format("the job already has another tensor '{}'; rename the tensor in the file", name));
     }
     scope_.weights[name] = value.constant;
     return id;
@@ -320,7 +320,7 @@ Result<std::vector<std::int64_t>> Node::sizes(const std::string& name, std::size
   }
   auto values = integers(name);
   if (values.size() != count || std::ranges::any_of(values, [&](auto v) { return v < least || v > kMostElements; })) {
-    return wrong(fmt::format("{} must consist of {} numbers, each {} or more", name, count, least));
+    return wrong(fmt::format("{} must contain {} numbers, each of them at least {}", name, count, least));
   }
   return values;
 }

@@ -175,7 +175,7 @@ class Node {
 /// Converts a possibly negative axis of a tensor of rank `rank` to one from 0. Errors: kData if it is out of range.
 Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank);
 
-/// Lowers an ONNX operator to ours.
+/// Lowers an ONNX operator to our operators.
 struct Translator {
   std::string op;
   std::size_t inputs = 1;  ///< Number of required inputs. A node with fewer is invalid.

@@ -106,7 +106,7 @@ std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> input
   for (std::size_t k = 0; k < names.size(); ++k) {
     const std::string name = prefix_ + names[k];
     if (naming_ == Naming::kModel && graph_.has(name)) {
-      blame(name, fmt::format("this name is taken; '{}' would make a second tensor with it", kind));
+      blame(name, fmt::format("this name is taken; operator '{}' would create a second tensor with this name", kind));
       return outputs;
     }
     outputs[k] = graph_.add_tensor({name, (*types)[k], Role::kActivation});

@@ -10,10 +10,10 @@
 /// rate, otherwise x divided by the probability of being kept.
 ///
 /// Whether an element is dropped is a pure function of (job seed, NAME, step, micro-batch, replica, storage position of
-/// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy.
-/// This recomputes the choice instead of storing it. An element uses 16 random bits if these represent its probability
-/// of being kept to within 1 part in 10,000, which is so for all rates up to 0.92, and 32 bits otherwise. The expected
-/// value of the result is x, with the same accuracy.
+/// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy,
+/// which recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
+/// of being kept to within 1 part in 10,000, as for all rates up to 0.92, and 32 bits otherwise. The expected value of
+/// the result is x, with the same accuracy.
 namespace poprun::ops::dropout {
 namespace {
 

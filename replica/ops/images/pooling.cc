@@ -82,7 +82,7 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
 /// The range that one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< End of the elements inside the image. Only dilated windows can have none.
+  std::int64_t end;     ///< End of the elements inside the image. Only a dilated window can contain none.
   std::int64_t step;    ///< Distance between the elements.
   std::int64_t padded;  ///< Number of elements inside the padded image.
 };

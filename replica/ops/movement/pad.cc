@@ -17,7 +17,7 @@ enum class Mode : std::uint8_t { kConstant, kReflect, kEdge };
 
 constexpr std::int64_t kOutside = -1;
 
-/// Returns the element that is read at position i of a dimension of size n, including i < 0 and i >= n.
+/// Returns the element to read at position i of a dimension of size n; i may be negative or >= n.
 std::int64_t source(std::int64_t i, std::int64_t n, Mode mode) {
   if (i >= 0 && i < n) {
     return i;

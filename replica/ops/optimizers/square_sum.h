@@ -19,7 +19,7 @@ namespace poprun {
 /// In elementwise sums of up to 2^15 such tensors, digits may exceed 2^16, but no limb overflows.
 ///
 /// Determinism: the same elements give the same limbs in any order and however they are split.
-/// Cost: that of about three sums in double (0.5 ns per element on an AVX-512 core). Blocks are summed exactly in
+/// Cost: about that of three sums in double (0.5 ns per element on an AVX-512 core), since blocks are summed exactly in
 /// double.
 class SquareSum {
  public:

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: poprun-emu-onnx-check DIR\n");
     return exit_code_of(poprun::ErrorCode::kUsage);
   }
-  // A case can take long, so each result is printed as soon as it is available.
+  // A case can take a long time, so each result is printed as soon as it is available.
   const poprun::Status status = poprun::check_onnx(argv[1], [](std::string_view line) {
     fmt::print("{}", line);
     std::fflush(stdout);

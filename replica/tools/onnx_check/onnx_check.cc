@@ -89,9 +89,10 @@ void load_weights(Graph& graph, const Weights& weights) {
 Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   const bool integer = onnx_import::is_integer(value.element);
   if (value.elements() == 0 || value.element != input.element) {
-    return fail(ErrorCode::kUsage, fmt::format("input '{}' needs elements of type {}, but was given {} of type {}",
-                                               input.name, onnx_import::element_name(input.element), value.elements(),
-                                               onnx_import::element_name(value.element)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("input '{}' needs at least one element of type {}, but was given {} of type {}", input.name,
+                            onnx_import::element_name(input.element), value.elements(),
+                            onnx_import::element_name(value.element)));
   }
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
 }
@@ -135,7 +136,7 @@ std::string read_file(const std::filesystem::path& path) {
 Result<Constant> read_value(const std::filesystem::path& path) {
   ::onnx::TensorProto tensor;
   if (!tensor.ParseFromString(read_file(path))) {
-    return fail(ErrorCode::kData, fmt::format("{} is not a tensor", path.string()));
+    return fail(ErrorCode::kData, fmt::format("{}: not a serialised ONNX tensor", path.string()));
   }
   return onnx_import::read_tensor(tensor);
 }
@@ -153,7 +154,7 @@ Result<std::vector<Constant>> read_values(const std::filesystem::path& folder, c
   }
 }
 
-/// Returns the input of a network that comes without one: arange(n) / n.
+/// Returns the input for a network without test data: arange(n) / n.
 Result<Constant> arange_input(const OnnxModel& model) {
   if (model.inputs().size() != 1) {
     return fail(ErrorCode::kData, "a network without test data sets must have exactly one input");
@@ -215,7 +216,7 @@ struct Verdict {
 };
 
 /// Returns the verdict for an error. An error before the run means that the model is not supported; an error in the run
-/// means that it failed.
+/// means that the case failed.
 Verdict verdict_of(const Error& error) {
   const bool refused = error.code == ErrorCode::kUsage || error.code == ErrorCode::kData;
   return {refused ? Verdict::Kind::kUnsupported : Verdict::Kind::kFail,
@@ -303,7 +304,7 @@ Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector
                                        const std::string& device) {
   if (inputs.size() != model.inputs().size()) {
     return fail(ErrorCode::kData,
-                fmt::format("the model takes {} inputs, but {} were given", model.inputs().size(), inputs.size()));
+                fmt::format("the model has {} inputs, but {} were given", model.inputs().size(), inputs.size()));
   }
   Imported imported;
   POPRUN_ASSIGN(const Graph graph, graph_of(model, inputs, imported));

@@ -13,8 +13,8 @@ namespace poprun {
 
 /// Runs a model once through the ordinary compiler and engine, on one replica of a `device`, and returns its outputs in
 /// order: reals as floats, integers as int64, bools as floats 0 and 1. `inputs` go to OnnxModel::inputs in order.
-/// Errors: those of importer, compiler and engine; kUsage for input types that no device tensor can have; kData for a
-/// wrong number of inputs.
+/// Errors: those of the importer, the compiler and the engine; kUsage for input types that no device tensor can have;
+/// kData for a wrong number of inputs.
 Result<std::vector<onnx_import::Constant>> run_onnx(const onnx_import::OnnxModel& model,
                                                     const std::vector<onnx_import::Constant>& inputs,
                                                     const std::string& device);

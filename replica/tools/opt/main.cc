@@ -1,5 +1,6 @@
-/// poprun-emu-opt --pass NAME FILE: runs one compiler pass alone, from text to text (pass_states.h). FILE is output of
-/// `poprun-emu --dry-run -vv` or a short handwritten job; - is standard input. Exit codes: replica/base/error.h.
+/// poprun-emu-opt --pass NAME FILE: runs one compiler pass alone, from text to text (pass_states.h). FILE contains the
+/// output of `poprun-emu --dry-run -vv` or a short handwritten job; - is standard input. Exit codes:
+/// replica/base/error.h.
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -28,7 +29,7 @@ poprun::Result<std::string> read_file(const std::string& path) {
   return read_all(file, path);
 }
 
-/// Appends the job after the pass to `text`.
+/// Runs the pass on the job in the file and appends the resulting job to `text`.
 poprun::Status run(std::string_view pass, const std::string& path, std::string& text) {
   poprun::Result<std::string> states = path == "-" ? read_all(std::cin, "standard input") : read_file(path);
   if (!states) {

@@ -255,7 +255,7 @@ class Outliner {
     return graph_.add_tensor(std::move(own));
   }
 
-  /// Returns the call and its copies, which have the origins of the run's first and last operations.
+  /// Returns the call with its copies. Their origins are those of the run's first and last operations.
   static std::vector<Operation> call(const Call& call, const std::vector<Operation>& run,
                                      const std::vector<RunTensor>& tensors, const std::vector<TensorId>& own) {
     Copy in;

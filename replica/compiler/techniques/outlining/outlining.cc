@@ -30,7 +30,7 @@ bool applies(const CompileOptions& options) {
 }
 
 /// Limits on the share of an IPU's device time that copies take, in thousandths. The first limit is for all functions
-/// together, and applies unless the user asks for outlining. The second always applies, but only to a function whose
+/// together, and applies unless the user requests outlining. The second always applies, but only to a function whose
 /// copies take more than half as long as its operations, such as an update of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
@@ -123,7 +123,7 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
       job.notes.push_back(
           {"outlining.outlined",
            fmt::format("outlining on IPU {}: {} with {} operations share {}; this saves about {} of code on each tile, "
-                       "and copies take {}",
+                       "where copies take {}",
                        ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations),
                        counted(functions, "function"),
                        mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
@@ -165,7 +165,7 @@ std::int64_t runs_in(const std::vector<EqualRuns>& all) {
   return runs;
 }
 
-/// Adds a note on how many more runs would be equal if all products had the same available-memory proportion.
+/// Adds a note on the number of additional equal runs if all products had the same available-memory proportion.
 void note_unequal_proportions(Job& job) {
   Graph alike = job.graph;
   std::set<std::int64_t> proportions;
@@ -235,7 +235,8 @@ Status run(const CompileOptions& options, Job& job) {
   const std::vector<EqualRuns> all = find_equal_runs(job.graph);
   if (all.empty()) {
     if (forced) {
-      job.notes.push_back(no_effect(fmt::format("no runs of {} or more operations are equal", kLeastRun)));
+      job.notes.push_back(
+          no_effect(fmt::format("no two sequences of {} or more operations can share code", kLeastRun)));
     }
     return {};
   }
@@ -399,7 +400,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     const Function& is = after.graph.functions[f];
     if (f >= count) {
       if (!is_outlined(is)) {
-        return outlining_bug(is, "is an unexpected function");
+        return outlining_bug(is, "is not an outlined function, and did not exist before the pass");
       }
       continue;
     }

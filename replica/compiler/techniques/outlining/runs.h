@@ -8,6 +8,7 @@
 
 namespace poprun {
 
+/// Consecutive operations of one region, which may become a call.
 struct Run {
   Place place;
   std::size_t begin = 0;
@@ -31,10 +32,11 @@ std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 /// with entries at equal distances.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
-  std::size_t root = 0;   ///< The only function through which the host reaches them.
+  std::size_t root = 0;   ///< The only function through which the host reaches these runs.
 };
 
-/// Returns, for each function, the one that the host runs to reach it, possibly itself; nothing if there are several.
+/// Returns, for each function, its root: the function that the host runs to reach it, possibly the function itself.
+/// Returns nothing for a function with several roots.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
 /// Minimum number of operations in a run. A copy in, a call and a copy out replace it, so a shorter one saves nothing.

@@ -46,7 +46,8 @@ class Homes {
 
 /// Operations of one micro-batch, cut into the parts of a pipeline: the forward and backward passes of its stages.
 ///
-/// Parts are numbered as values flow: forward parts of stages 0 to n - 1, then backward parts of stages n - 1 to 0.
+/// Parts are numbered in the order in which values flow: forward parts of stages 0 to n - 1, then backward parts of
+/// stages n - 1 to 0.
 ///
 ///   - A tensor that a later part in the same direction reads is copied from part to part after
 ///     each cycle, as `x@stage2`.
@@ -92,7 +93,7 @@ class Parts {
  private:
   struct Part {
     std::vector<Operation> operations;
-    /// Each list is inserted after as many of the part's operations as its key states.
+    /// Keyed by the number of the part's operations after which the list is inserted.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
     std::vector<Operation> before;  ///< In phases: operations that restore the tensors that `brought` copies.

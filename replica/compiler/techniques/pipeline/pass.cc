@@ -30,7 +30,8 @@ Status run(const CompileOptions& options, Job& job) {
   if (job.training && overlaps && ipus.size() > 1 && micro_batches < stages) {
     job.notes.push_back(
         {"pipeline.few-micro-batches",
-         fmt::format("with {}{}, {} equal stages would be busy for {:.1f} % of a step; with {}, for {:.1f} %",
+         fmt::format("with {}{}, {} equal stages would be busy for {:.1f} % of a step; with {}, they would be busy for "
+                     "{:.1f} %",
                      options.compute_batches > 1 ? "compute batches in a step = " : "training.gradient-accumulation = ",
                      micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
                      utilisation(8 * stages, stages)),
@@ -39,7 +40,7 @@ Status run(const CompileOptions& options, Job& job) {
   if (!job.training && schedule == Schedule::kInterleaved && stages > 1) {
     job.notes.push_back({"option.no-effect",
                          "in inference, pipeline.schedule = interleaved is the same as grouped: there are no backward "
-                         "passes with which forward passes could alternate",
+                         "passes to alternate with forward passes",
                          {{"option", "pipeline.schedule"}}});
   }
   return make_pipeline(job, schedule);

@@ -28,7 +28,7 @@ void add_use(const Graph& graph, const Operation& operation, const std::set<Tens
   }
 }
 
-/// Where a tensor is used, as indices of `train`'s regions. Region 0 is begin; the update does not count.
+/// Indices of `train`'s regions that use a tensor. Region 0 is begin; uses in the update do not count.
 struct Named {
   std::optional<std::size_t> first;  ///< The first region after begin.
   std::size_t last = 0;
@@ -60,13 +60,13 @@ class PhaseOrder {
   }
 
  private:
-  /// The last regions to which operations in the update that name or write a tensor have moved.
+  /// For one tensor, the last regions to which update operations that name it, or write it, have moved.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
   };
 
-  /// The first regions in which operations of the update name or write a tensor.
+  /// For one tensor, the first regions in which update operations name it, or write it.
   struct Needed {
     std::size_t named = ~std::size_t{0};
     std::size_t written = ~std::size_t{0};
@@ -116,7 +116,7 @@ class PhaseOrder {
     return std::ranges::count_if(train_[0].operations, names) == 1;
   }
 
-  /// Returns the region before the one that first names an operation's result, or 0 if the latter is not a phase.
+  /// Returns the region before the phase that first names an operation's result, or 0 if another region names it first.
   [[nodiscard]] std::size_t before_first_use(const Operation& operation) const {
     const auto named = named_.find(operation.outputs[0]);
     if (named == named_.end()) {
@@ -197,7 +197,7 @@ class PhaseOrder {
     }
   }
 
-  /// Delays an operation that does not change a variable until the first region in which it is needed.
+  /// Delays an operation that changes no variable as far as the following operations allow.
   void lower(Moved& moved) {
     const Operation& operation = moved.operation;
     const bool changes = std::ranges::any_of(operation.outputs, [this](TensorId id) {

@@ -107,7 +107,7 @@ Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micr
       }
     });
   } catch (const std::regex_error& error) {
-    return fail(ErrorCode::kUsage, fmt::format("{} = {}: not a regular expression: {}", key, text, error.what()));
+    return fail(ErrorCode::kUsage, fmt::format("{} = {}: not a valid regular expression: {}", key, text, error.what()));
   }
   if (found.empty()) {
     return no_match(graph, micro_batch, key, text);

@@ -22,7 +22,7 @@ struct RecomputationOptions {
 };
 
 /// A micro-batch's operations by index: first the forward pass, then the backward pass, which begins at the first
-/// backward operation. It is valid while the region is unchanged.
+/// backward operation. The object is valid while the region is unchanged.
 class MicroBatch {
  public:
   using Index = std::uint32_t;

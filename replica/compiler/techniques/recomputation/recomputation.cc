@@ -69,7 +69,8 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
     return fmt::format("{}: the model is a single stage, {}", what, kAtOnce);
   }
   if (asked.mode == Recomputation::kLayer && micro_batch.last_stage() == 0) {
-    return fmt::format("{}: the backward pass reads only inputs of layers and the last layer, {}", what, kAtOnce);
+    return fmt::format("{}: the backward pass reads only inputs of layers and activations of the last layer, {}", what,
+                       kAtOnce);
   }
   return what + ": the backward pass reads nothing that can be recomputed";
 }
@@ -226,7 +227,8 @@ class Verifier {
       const Tensor& was = before_.tensors()[t];
       const Tensor& is = after_.tensors()[t];
       if (was.name != is.name || was.type != is.type || was.role != is.role || was.ipu != is.ipu) {
-        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)}, "is no longer the same tensor");
+        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)},
+                        "no longer has the same name, type, role and IPU");
       }
     }
     for (std::size_t f = 0; f < before_.functions.size(); ++f) {

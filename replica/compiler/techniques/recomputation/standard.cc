@@ -218,7 +218,7 @@ class Chooser {
     }
   }
 
-  /// Returns each IPU's price. Stages on one IPU hold their kept tensors at the same time, but only one of them runs.
+  /// Returns each IPU's price. Stages on one IPU hold their kept tensors at the same time, but run one at a time.
   std::vector<Price> price(const std::vector<Setting>& settings) {
     const std::vector<bool> kept_tensors = kept(settings);
     const ClonePlan plan = plan_clones(micro_batch_, kept_tensors);

@@ -38,8 +38,8 @@ struct StandardChoice {
   double recomputed = 0;   ///< Fraction of the forward pass's work that runs again.
 };
 
-/// Chooses the activations to keep. Every IPU stays within its memory with the least recomputed work or, if it cannot
-/// stay within its memory, needs as little as possible. Activations that the job has chosen by name stay as chosen.
+/// Chooses the activations to keep. Every IPU meets the memory goal with the least recomputed work or, if it cannot
+/// meet the goal, needs as little memory as possible. Activations that the job has chosen by name stay as chosen.
 ///
 /// Each IPU uses the best of several choices. An activation is kept if making it again costs more cycles per byte than
 /// a threshold, so that cheap ones (activation functions, dropout, additions) are recomputed before products. The rest

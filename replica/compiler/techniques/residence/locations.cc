@@ -167,7 +167,7 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
-/// Variables that the preceding phase leaves on the chip for a region, and those that the next phase needs from it.
+/// Variables that the preceding phase leaves on the chip for a region, and that the region leaves for the next phase.
 struct Around {
   std::set<TensorId> present;
   std::set<TensorId> kept;

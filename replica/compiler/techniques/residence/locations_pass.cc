@@ -55,10 +55,11 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
                stayed == 0 ? "" : fmt::format("; {} on-chip", counted(static_cast<std::uint64_t>(stayed), "tensor"))),
            {{"kind", std::string{name}}, {"bytes", bytes}, {"tensors", moved}, {"on-chip", stayed}}});
     } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
-      job.notes.push_back({"locations.on-chip",
-                           fmt::format("{}: {} kept on-chip because of memory.location or memory.off-chip-min-elements",
-                                       name, counted(static_cast<std::uint64_t>(stayed), "tensor")),
-                           {{"kind", std::string{name}}, {"on-chip", stayed}}});
+      job.notes.push_back(
+          {"locations.on-chip",
+           fmt::format("{}: {} kept on-chip because of memory.location, memory.off-chip-min-elements or memory.phases",
+                       name, counted(static_cast<std::uint64_t>(stayed), "tensor")),
+           {{"kind", std::string{name}}, {"on-chip", stayed}}});
     } else if (storages.at(k) == Storage::kOffChip) {
       const bool of_one_phase = stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1;
       job.notes.push_back({"option.no-effect",

@@ -15,7 +15,7 @@
 namespace poprun {
 namespace {
 
-/// A form in which a tensor does not reside is kept while its next use is at most this many operations away.
+/// A tensor's temporary form (shard or full) is kept while its next use is at most this many operations away.
 constexpr std::size_t kKeepFormOperations = 8;
 
 constexpr const char* kStochastic = "stochastic";

@@ -67,7 +67,7 @@ std::map<TensorId, std::string> updated_whole(const Graph& graph) {
 /// Returns the reason why a tensor cannot be sharded; empty if it can.
 std::string obstacle(const CompileOptions& options, const Tensor& tensor, const std::string& updated_by) {
   if (!updated_by.empty()) {
-    return fmt::format("{} updates it as a whole", updated_by);
+    return fmt::format("{} updates the full tensor", updated_by);
   }
   if (tensor.copy_of) {
     return "it is a copy for another IPU";
@@ -125,11 +125,10 @@ Status run(const CompileOptions& options, Job& job) {
                          {{"optimisers", optimisers}}});
   }
   if (sharded.empty() && rules.empty()) {
-    job.notes.push_back(no_effect(whole == 0
-                                      ? "the job has no tensors of the given kinds"
-                                      : fmt::format("{} cannot be sharded: they have fewer than {} elements "
-                                                    "(memory.sharding-min-elements) or are copies for another IPU",
-                                                    counted(whole, "tensor"), options.sharding.elements_min)));
+    job.notes.push_back(no_effect(whole == 0 ? "the job has no tensors of the given kinds"
+                                             : fmt::format("{} cannot be sharded: fewer than {} elements each "
+                                                           "(memory.sharding-min-elements), or copies for another IPU",
+                                                           counted(whole, "tensor"), options.sharding.elements_min)));
   }
   if (sharded.empty()) {
     return {};
@@ -145,8 +144,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that each shard has its tensor's type and one replica's share of the elements, and that all use the same
-/// groups.
+/// Checks that each shard has its tensor's type and one replica's share of the elements, and that all exchanges of
+/// shards use the same groups.
 Status verify(const CompileOptions& options, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const std::int64_t group = group_of(options);

@@ -29,7 +29,7 @@ std::vector<std::size_t> balance(const Balancing& balancing, std::span<const Mea
 /// Returns the split to compile when none of `measured` fits. This is the balanced split or, if that has been measured,
 /// its neighbour (one stage begins one layer earlier or later) whose fullest stage has the lowest estimate. Returns
 /// nothing if all of these have been measured, or if the last measured split needs over a quarter more memory than
-/// there is. Requires: `measured` is not empty.
+/// the IPUs have. Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, std::span<const MeasuredSplit> measured);
 
 /// The memory that any stage would need.

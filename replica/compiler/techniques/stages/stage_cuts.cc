@@ -218,7 +218,7 @@ Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward, std::spa
     POPRUN_ASSIGN(const StageCut cut, cut_at(forward, names[k]));
     if (k > 0 && cut <= cuts.back()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("pipeline.split: '{}' must come after '{}' in {}; list the "
+                  fmt::format("pipeline.split: '{}' does not come after '{}' in {}; list the "
                               "names in the order of the forward pass; layers: {}",
                               names[k], names[k - 1], forward.model, abbreviated(names_of(forward.graph.layers))));
     }

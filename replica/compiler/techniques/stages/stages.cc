@@ -101,7 +101,7 @@ Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, con
   Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
                       options.device.capacity()};
   for (LayerWeight& layer : balancing.layers) {
-    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // Phases are balanced by bytes, which take the place of cycles.
+    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // Phases are balanced by bytes instead of cycles.
   }
   return cuts_before(balance(balancing));
 }
@@ -274,8 +274,8 @@ Status verify_operations_stay(const Job& before, const Job& after) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
         if (operation.origin.stage >= after.ipu_of_stage.size()) {
-          return bug(fmt::format("{} is in stage {} of {}", operation.kind, operation.origin.stage,
-                                 after.ipu_of_stage.size()));
+          return bug(fmt::format("{} is in stage {}, but the number of stages is {}", operation.kind,
+                                 operation.origin.stage, after.ipu_of_stage.size()));
         }
       }
     }
@@ -330,7 +330,7 @@ Status verify_counts(const CompileOptions& options, const Job& job) {
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
   if (!mapping.empty() && after.ipu_of_stage != mapping) {
-    return bug("stages are not on the IPUs of device-mapping");
+    return bug("stages are not on the IPUs of pipeline.device-mapping");
   }
   for (std::size_t phase = 0; is_phased(options) && phase < after.ipu_of_stage.size(); ++phase) {
     if (after.ipu_of_stage.size() != options.pipeline.phases ||
@@ -341,7 +341,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   }
   for (const std::uint32_t ipu : after.ipu_of_stage) {
     if (ipu >= options.ipus_per_replica) {
-      return bug(fmt::format("IPU {} does not exist", ipu));
+      return bug(fmt::format("a stage is on IPU {}, which does not exist", ipu));
     }
   }
   POPRUN_TRY(verify_operations_stay(before, after));

@@ -191,7 +191,7 @@ Status cast_to(Node& node) {
   }
   Proto::DataType to = Proto::UNDEFINED;
   if (!Proto::DataType_Parse(node.text("to", ""), &to)) {
-    return node.wrong(fmt::format("no type is called '{}'", node.text("to", "")));
+    return node.wrong(fmt::format("to = '{}' is not the name of an ONNX type", node.text("to", "")));
   }
   return convert(node, to);
 }

@@ -32,7 +32,7 @@ Status check_kernel(Node& node) {
   }
   const auto stated = node.integers("kernel_shape");
   if (!stated.empty() && !std::equal(stated.begin(), stated.end(), w.begin() + 2, w.end())) {
-    return node.wrong("its kernel_shape differs from the shape of its weight");
+    return node.wrong("the attribute kernel_shape differs from the weight's kernel");
   }
   return {};
 }
@@ -102,7 +102,7 @@ Status conv_transpose(Node& node) {
   POPRUN_ASSIGN(const Transposed t, transposed_window(node, node.type(x).shape, kernel));
   const std::int64_t groups = node.integer("group", 1);
   if (groups < 1 || groups > kernel[0]) {
-    return node.wrong("needs a number of groups that divides the channels");
+    return node.wrong("needs a number of groups that divides the number of input channels");
   }
   const Shape shape = {node.type(x).shape[0], kernel[1] * groups, t.size[0], t.size[1]};
   POPRUN_ASSIGN(TensorId y, node.add("conv2d_input_gradient", {x, w},

@@ -103,10 +103,11 @@ Status check(Node& node, const Equation& equation) {
     for (std::size_t d = 0; d < term.size(); ++d) {
       const std::int64_t size = node.shape(i)[d];
       if (has(term.substr(0, d), term[d])) {
-        return node.unsupported(fmt::format("equation with '{}' twice in one operand, a diagonal", term[d]));
+        return node.unsupported(fmt::format("an equation with '{}' twice in one operand (a diagonal)", term[d]));
       }
       if (sizes.emplace(term[d], size).first->second != size) {
-        return node.unsupported(fmt::format("sizes {} and {} for the letter '{}'", sizes.at(term[d]), size, term[d]));
+        return node.unsupported(
+            fmt::format("different sizes, {} and {}, for the letter '{}'", sizes.at(term[d]), size, term[d]));
       }
     }
   }

@@ -107,7 +107,7 @@ Status split(Node& node) {
     sum += size;
   }
   if (sizes.size() != node.outputs() || sum != node.shape(0)[axis]) {
-    return node.wrong("needs parts that fill the axis, one for each output");
+    return node.wrong("needs part sizes that add up to the size of the axis, one for each output");
   }
   if (node.folds()) {
     const auto x = node.value(0).constant;

@@ -22,7 +22,7 @@ Status set_reshaped(Node& node, Shape shape) {
   POPRUN_ASSIGN(const std::int64_t elements, checked_elements(shape));
   if (node.folds()) {
     if (elements != node.value(0).constant->elements()) {
-      return node.wrong("the shape has a different number of elements");
+      return node.wrong("the new shape has a different number of elements than the input");
     }
     node.set(0, reshaped(*node.value(0).constant, std::move(shape)));
     return {};
@@ -32,7 +32,7 @@ Status set_reshaped(Node& node, Shape shape) {
 }
 
 /// Returns the target with 0 (the input's size) and -1 (the rest) replaced. If the target begins with the batch size
-/// that the file was written for, and x begins with the import's batch size, the latter replaces the former.
+/// that the file was written for, and x begins with the import's batch size, the import's replaces the file's.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
@@ -75,7 +75,7 @@ Result<Shape> reshape_target(Node& node, Shape target) {
 Status reshape(Node& node) {
   POPRUN_ASSIGN(const auto target, node.integers_from("shape", 1));
   if (!target) {
-    return node.wrong("no shape");
+    return node.wrong("needs a shape");
   }
   POPRUN_ASSIGN(Shape shape, reshape_target(node, *target));
   return set_reshaped(node, std::move(shape));
@@ -100,7 +100,7 @@ Status squeeze(Node& node) {
   for (const std::int64_t given : axes.value_or(Shape{})) {
     POPRUN_ASSIGN(const std::size_t axis, normal_axis(given, x.size()));
     if (x[axis] != 1) {
-      return node.wrong(fmt::format("axis {} has {} elements, not 1", given, x[axis]));
+      return node.wrong(fmt::format("cannot remove axis {}, which has {} elements instead of 1", given, x[axis]));
     }
     drop[axis] = true;
   }
@@ -117,7 +117,7 @@ Status unsqueeze(Node& node) {
   const Shape x = node.shape(0);
   POPRUN_ASSIGN(const auto axes, node.integers_from("axes", 1));
   if (!axes) {
-    return node.wrong("no axes");
+    return node.wrong("needs axes");
   }
   std::vector<bool> added(x.size() + axes->size(), false);
   for (const std::int64_t given : *axes) {
@@ -290,7 +290,7 @@ Status range(Node& node) {
   };
   const double count = std::ceil((value(*limit) - value(*start)) / value(*delta));
   if (!(count <= static_cast<double>(kMostFolded))) {
-    return node.unsupported("a range with more elements than are computed at import");
+    return node.unsupported("a range with too many elements to compute at import");
   }
   const auto n = static_cast<std::int64_t>(std::max(count, 0.0));
   Constant y = start->real() ? Constant::of_reals(steps(start->real_at(0), delta->real_at(0), n), {n})
@@ -307,7 +307,7 @@ Status eye_like(Node& node) {
   }
   POPRUN_ASSIGN(const std::int64_t elements, checked_elements(x));
   if (elements > kMostFolded) {
-    return node.unsupported("a matrix with more elements than are computed at import");
+    return node.unsupported("a matrix with too many elements to compute at import");
   }
   std::vector<float> values(static_cast<std::size_t>(elements), 0);
   const std::int64_t k = node.integer("k", 0);

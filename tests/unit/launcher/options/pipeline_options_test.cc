@@ -84,7 +84,7 @@ TEST(PipelineOptions, RefuseWhatIsNoNumberOfLayers) {
   }
   EXPECT_EQ(error_of(4, "layers-per-ipu = -1 3 -1"),
             "train.cfg:2: layers-per-ipu = -1 3 -1 is not allowed; allowed: balanced, or a number "
-            "of layers for each stage, such as 3 7 7 7; one of them may be -1, which takes the rest");
+            "of layers for each stage, such as 3 7 7 7; one of them may be -1, for the remaining layers");
 }
 
 TEST(PipelineOptions, NeedAnIpuForEachStage) {
@@ -169,7 +169,7 @@ TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
   EXPECT_THAT(refusal(2, "phases = 2"), HasSubstr("set both to 2"));
   EXPECT_THAT(refusal(1, "phases = 2\nphase-ipus = 2"), HasSubstr("set both to 1"));
   EXPECT_EQ(refusal(1, "phases = 2", "layers-per-ipu = 1 2 1"),
-            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 defines 3 phases; remove this setting, or make the "
+            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 defines 3 phases; remove the latter, or make the "
             "numbers of phases equal");
   EXPECT_EQ(refusal(1, "phases = 2", "device-mapping = 0 0"),
             "pipeline.device-mapping = 0 0 and memory.phases = 2 cannot be combined: phase p is on "

@@ -114,8 +114,9 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
     return error_of(args);
   };
   EXPECT_EQ(with("ipu0=half"),
-            "model.partials = ipu0=half: check splits the model in several ways that must give equal bits, but partial "
-            "sums set by IPU or stage depend on the split; choose the operators by name with model.partials-operators");
+            "model.partials = ipu0=half: check splits the model in several ways that must give identical bits, but "
+            "partial sums set by IPU or stage depend on the split; choose the operators by name with "
+            "model.partials-operators");
   EXPECT_EQ(with("matmuls=half"), "no error");
 }
 

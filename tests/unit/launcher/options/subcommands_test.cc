@@ -142,8 +142,8 @@ TEST(Check, SaysWhichKeysItOverrules) {
       options->notes,
       ElementsAre(
           "check overrides pipeline.schedule = interleaved (runs every schedule), pipeline.recomputation = layer (runs "
-          "every recomputation), report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory (only compiles "
-          "what does not fit), --overwrite (leaves the results of jobs in place)"));
+          "every recomputation mode), report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory (only "
+          "compiles jobs that do not fit), --overwrite (leaves the results of jobs in place)"));
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 
@@ -213,7 +213,7 @@ TEST(Estimate, RefusesWhatCannotBeVaried) {
                                       "such as model.layers=2,4,8",
                                       text));
   }
-  EXPECT_THAT(vary("model.layers=2,2"), ::testing::EndsWith("model.layers=2,4,8, each value once"));
+  EXPECT_THAT(vary("model.layers=2,2"), ::testing::EndsWith("model.layers=2,4,8, without repeated values"));
   EXPECT_THAT(vary("model.layers=two"), StartsWith("--vary model.layers = two is not allowed; allowed: an integer"));
   EXPECT_EQ(vary("model.partials=float,half"),
             "--vary model.partials = half: model.partials = half needs model.precision = half, but "

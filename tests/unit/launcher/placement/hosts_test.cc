@@ -28,8 +28,8 @@ TEST(HostList, SaysWhatIsWrong) {
       "'' is not a host name; write lists such as node0,node1:4 or node[0-2,4], with user@ before a host if needed");
   EXPECT_EQ(error_of("a,a:2"), "host a is listed twice; use a:N for N instances on it");
   EXPECT_EQ(error_of("a:0"), "a:0: the slots after the colon must be an integer from 1 to 65536");
-  EXPECT_THAT(error_of("a[3-1]"), HasSubstr("[3-1] is not an ascending range"));
-  EXPECT_THAT(error_of("a[0-99999]"), HasSubstr("not an ascending range of at most 4096"));
+  EXPECT_THAT(error_of("a[3-1]"), HasSubstr("[3-1] is not a list of ascending ranges"));
+  EXPECT_THAT(error_of("a[0-99999]"), HasSubstr("not a list of ascending ranges of at most 4096"));
   EXPECT_THAT(error_of("a[0-2"), HasSubstr("is not a host name"));
   EXPECT_THAT(error_of("a;reboot"), HasSubstr("is not a host name"));
   EXPECT_THAT(error_of("-x"), HasSubstr("is not a host name"));

@@ -76,7 +76,7 @@ TEST(Placement, EntersAllOtherHostsAsOneUser) {
 
   EXPECT_EQ(place(topology(3, 3), alike)->ssh_user, "bob");
   EXPECT_EQ(place(topology(2, 2), different).error().message,
-            "bob@a and b without a user: mpirun logs in as one user everywhere; give all hosts the "
+            "bob@a and b without a user: mpirun uses one login name for all hosts; give all hosts the "
             "same user, or give no user and set `User` per host in ~/.ssh/config");
 }
 

@@ -598,7 +598,7 @@ TEST_F(PostMortem, BlamesVariablesThatChooseOpenMpisPartsBeforeTheFirstStepOnly)
   const Verdict verdict = unless_settings(state, died, named);
   EXPECT_EQ(verdict.exit_code, 69);
   EXPECT_EQ(verdict.first_line,
-            "Open MPI did not start; the environment selects components of Open MPI that may not work here; `unset "
+            "Open MPI did not start, and the environment selects components of Open MPI that may not work here; `unset "
             "OMPI_MCA_pml` and try again (replica 0 died)");
   EXPECT_EQ(unless_settings(state, died, {}).exit_code, 75);
   beat(state, 0, 1, "conv1", 20);

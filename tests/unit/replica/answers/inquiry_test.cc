@@ -87,7 +87,7 @@ TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
   for (const Model& model : all_models()) {
     EXPECT_THAT(answer.text, HasSubstr("\n" + model.name + " "));
     for (const auto& [size, value] : model.sizes) {
-      EXPECT_THAT(answer.text, HasSubstr(size + "=" + (value == kOfData ? "the data's" : std::to_string(value))));
+      EXPECT_THAT(answer.text, HasSubstr(size + "=" + (value == kOfData ? "from the data" : std::to_string(value))));
     }
   }
 }

@@ -322,7 +322,7 @@ TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
   EXPECT_FALSE(job.graph.has("m.shard"));
   EXPECT_TRUE(job.graph.has("v.shard"));
   EXPECT_THAT(job.locations,
-              ::testing::ElementsAre("m: not sharded, add updates it as a whole", "v: sharded over 2 replicas"));
+              ::testing::ElementsAre("m: not sharded, add updates the full tensor", "v: sharded over 2 replicas"));
   EXPECT_THAT(testing::texts(job.notes),
               ::testing::Contains("memory.replicated-tensor-sharding: the state of add is not "
                                   "sharded, because the update does not work on shards"));
@@ -681,9 +681,10 @@ TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
   EXPECT_THAT(text, HasSubstr("x = stream_in() stream=\"test\"\n"
                               "z = conv2d(x, w, shift) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]\n"
                               "y2 = conv2d(z, w2) dilation"));
-  EXPECT_EQ(testing::texts(job.notes),
-            std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
-                                     "them; the others do not follow a convolution whose result nothing else reads"});
+  EXPECT_EQ(
+      testing::texts(job.notes),
+      std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
+                               "them; the others do not follow a convolution, or share tensors with other operations"});
 }
 
 TEST(Passes, BatchNormFoldingLeavesWeightsThatOthersRead) {

@@ -216,7 +216,7 @@ TEST(VerifyGraph, FollowsCalls) {
   Graph nobody = *parse_graph(text);
   nobody.functions[1].name = "other";
   EXPECT_EQ(verify_graph(nobody).error().message,
-            "function train calls 'read', which is undefined or that function itself");
+            "function train calls 'read', which is undefined or the calling function itself");
 }
 
 }  // namespace

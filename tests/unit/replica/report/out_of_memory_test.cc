@@ -197,9 +197,9 @@ TEST(OutOfMemory, ListsAFewOfManyIpus) {
   EXPECT_THAT(message_with(16), EndsWith("the fullest tile of each IPU:\n"
                                          "  IPU 0        1,100 of 1,000 B, 100 B over\n"
                                          "  IPU 1        1,100 of 1,000 B, 100 B over\n"
-                                         "  ..     4 IPUs, which --dry-run -vv lists\n"
+                                         "  ..     4 IPUs omitted (--dry-run -vv lists all)\n"
                                          "  IPU 6        1,200 of 1,000 B, 200 B over\n"
-                                         "  ..     8 IPUs, which --dry-run -vv lists\n"
+                                         "  ..     8 IPUs omitted (--dry-run -vv lists all)\n"
                                          "  IPU 15       1,100 of 1,000 B, 100 B over"));
   EXPECT_THAT(message_with(8), Not(HasSubstr("  ..  ")));
 }

@@ -276,11 +276,10 @@ TEST(Locations, SayWhichOverridesFindNothing) {
     one.set_tensors(name);
     one.set_storage("on-chip");
   }
-  EXPECT_THAT(notes_of(job),
-              ::testing::IsSupersetOf(
-                  {"memory.location conv9 has no effect: no weight, optimiser "
-                   "state, accumulator or stash has a matching name",
-                   "weights: 8 tensors kept on-chip because of memory.location or memory.off-chip-min-elements"}));
+  EXPECT_THAT(notes_of(job), ::testing::IsSupersetOf({"memory.location conv9 has no effect: no weight, optimiser "
+                                                      "state, accumulator or stash has a matching name",
+                                                      "weights: 8 tensors kept on-chip because of memory.location, "
+                                                      "memory.off-chip-min-elements or memory.phases"}));
 }
 
 TEST(Sharded, SaysSoWhereNothingIs) {
@@ -291,9 +290,8 @@ TEST(Sharded, SaysSoWhereNothingIs) {
   job.mutable_memory()->add_replicated_tensor_sharding("weights");
   job.mutable_memory()->set_sharding_min_elements(1'000'000);
   EXPECT_THAT(notes_of(job), ::testing::Contains("memory.replicated-tensor-sharding has no effect: "
-                                                 "8 tensors cannot be sharded: they have fewer than 1000000 elements "
-                                                 "(memory.sharding-min-elements) or are copies for "
-                                                 "another IPU"));
+                                                 "8 tensors cannot be sharded: fewer than 1000000 elements each "
+                                                 "(memory.sharding-min-elements), or copies for another IPU"));
 }
 
 /// Returns the verdict of verify_equivalence on a placed job after `damage`, or "".

@@ -235,7 +235,7 @@ TEST(ReduceDimensions, BehindTheRankAreRefusedByName) {
   layers::reduce(builder, "mean", Reduction::kMean, x, {0, 2}, true);
 
   ASSERT_FALSE(builder.status());
-  EXPECT_EQ(builder.status().error().message, "mean: a reduction needs axes from 0 to 1; given: 0,2 of f32[3,7]");
+  EXPECT_EQ(builder.status().error().message, "mean: a reduction needs axes from 0 to 1; given: axes 0,2 of f32[3,7]");
 }
 
 // The first step fails and returns an arbitrary tensor, here of a lower rank, which later steps must not look at.

@@ -586,7 +586,8 @@ TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
 
   ASSERT_FALSE(built.status);
   EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(built.status.error().message, HasSubstr("the model takes 'x' [N,2], but the dataset provides [N,5]"));
+  EXPECT_THAT(built.status.error().message,
+              HasSubstr("the model needs 'x' of shape [N,2], but the dataset provides [N,5]"));
 }
 
 std::string refused(const OnnxBuilder& b, Loss loss, TensorType x) {
@@ -613,10 +614,10 @@ TEST(OnnxJob, ABatchThatIsNotTheFirstAxisIsRefused) {
     return refused(b, Loss::kCrossEntropy, {DataType::kF32, {5, 5, 6}, {}});
   };
   EXPECT_EQ(with_input({"5", "batch", "6"}, "batch"),
-            "model.onnx test.onnx: the model takes 'x' [5,batch,6], whose batch is axis 1; it must "
-            "be axis 0: export the model with the batch first (batch_first=True in PyTorch)");
+            "model.onnx test.onnx: the model's input 'x' [5,batch,6] has its batch on axis 1, not on axis 0: "
+            "export the model with the batch first (batch_first=True in PyTorch)");
   EXPECT_THAT(with_input({"time", "batch_size", "6"}, "batch_size"), HasSubstr("[time,batch_size"));
-  EXPECT_THAT(with_input({"5", "N", "6"}, "N"), HasSubstr("is axis 1"));
+  EXPECT_THAT(with_input({"5", "N", "6"}, "N"), HasSubstr("batch on axis 1"));
   EXPECT_EQ(with_input({"batch", "time", "6"}, "batch"), "accepted");
   EXPECT_EQ(with_input({"N", "time", "6"}, "N"), "accepted");
   EXPECT_EQ(with_input({"1", "time", "6"}, "x"), "accepted");
@@ -646,12 +647,12 @@ std::string said_of_softmax(std::int64_t axis, const std::string& behind, const 
   }
   const auto notes = testing::texts(built.model->notes());
   EXPECT_EQ(notes.size(), 1U);
-  EXPECT_EQ(kept, notes.at(0).find("is left out") == std::string::npos);
+  EXPECT_EQ(kept, notes.at(0).find("is removed") == std::string::npos);
   return notes.empty() ? "" : notes[0];
 }
 
 TEST(OnnxJob, ALastSoftmaxIsLeftOutWhereItIsThatOfTheLoss) {
-  const std::string left_out = "is left out: the loss takes its input instead";
+  const std::string left_out = "is removed: the loss uses its input instead";
   for (const std::string behind : {"", "Identity", "Cast", "Reshape"}) {
     EXPECT_THAT(said_of_softmax(1, behind, {3, 2}), HasSubstr(left_out)) << behind;
     EXPECT_THAT(said_of_softmax(1, behind, {3, 2}, 11), HasSubstr(left_out)) << behind;

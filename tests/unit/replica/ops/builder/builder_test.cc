@@ -48,7 +48,7 @@ TEST_F(Model, WithTwoTensorsOfOneNameIsToldIt) {
   builder_.add_one("relu", {x_}, {}, "y");
   builder_.add_one("neg", {x_}, {}, "y");
 
-  expect_bug("net/y: this name is taken; 'neg' would make a second tensor with it");
+  expect_bug("net/y: this name is taken; operator 'neg' would create a second tensor with this name");
 }
 
 TEST_F(Model, GivesWayToNamesThatAFileGives) {

@@ -449,7 +449,7 @@ TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
   ASSERT_TRUE(few) << few.error().message;
   EXPECT_THAT(testing::texts(few->notes()),
               ::testing::Contains("with training.gradient-accumulation = 1, 4 equal stages would "
-                                  "be busy for 25.0 % of a step; with 32, for 91.4 %"));
+                                  "be busy for 25.0 % of a step; with 32, they would be busy for 91.4 %"));
 
   options->gradient_accumulation = 4;
   const auto enough = compile(*options);

@@ -210,9 +210,10 @@ TEST(Recomputation, SaysWhereItHasNoEffect) {
   for (Operation& operation : one_layer.graph.at({1, 1}).operations) {
     operation.origin.layer = 0;
   }
-  EXPECT_EQ(after(one_layer, options_of(Recomputation::kLayer)),
-            "note: pipeline.recomputation = layer has no effect: the backward pass reads only "
-            "inputs of layers and the last layer, whose backward pass immediately follows its forward pass\n");
+  EXPECT_EQ(
+      after(one_layer, options_of(Recomputation::kLayer)),
+      "note: pipeline.recomputation = layer has no effect: the backward pass reads only "
+      "inputs of layers and activations of the last layer, whose backward pass immediately follows its forward pass\n");
 }
 
 TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {
@@ -279,7 +280,7 @@ TEST(Recomputation, RefusesNamesThatFitNothing) {
             "available: h, i, j, ...")
       << "the step reports the loss";
   EXPECT_THAT(after(three_layers("000"), options_of(Recomputation::kLayer, "", "(")),
-              HasSubstr("pipeline.recompute = (: not a regular expression"));
+              HasSubstr("pipeline.recompute = (: not a valid regular expression"));
   EXPECT_EQ(after(three_layers("000"), options_of(Recomputation::kLayer, "[hi]", "i|j")),
             "'i' matches both pipeline.recomputation-checkpoints and pipeline.recompute; it must "
             "match only one of them");
@@ -431,7 +432,7 @@ TEST(RecomputationVerifier, FindsChangesElsewhere) {
             "pass recomputation: changes function train");
   EXPECT_EQ(
       verdict_on([](auto& /*operations*/, Graph& graph) { graph.set_data_type(graph.find("k"), DataType::kF16); }),
-      "pass recomputation: 'k' is no longer the same tensor");
+      "pass recomputation: 'k' no longer has the same name, type, role and IPU");
 }
 
 /// A random model of several layers and stages on rows of numbers, with its gradients.

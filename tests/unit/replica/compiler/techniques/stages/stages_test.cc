@@ -349,9 +349,9 @@ TEST(Stages, RefuseNamesThatTheModelLacks) {
 
 TEST(Stages, RefuseNamesThatAreNotInTheOrderOfTheModel) {
   EXPECT_EQ(training(with_split({"c", "xb"})),
-            "pipeline.split: 'xb' must come after 'c' in net; list the names in the order "
+            "pipeline.split: 'xb' does not come after 'c' in net; list the names in the order "
             "of the forward pass; layers: embeddings, a, b, c, d, head");
-  EXPECT_THAT(training(with_split({"c", "c"})), HasSubstr("'c' must come after 'c'"));
+  EXPECT_THAT(training(with_split({"c", "c"})), HasSubstr("'c' does not come after 'c'"));
 }
 
 TEST(Stages, RefuseValuesThatWouldFlowBack) {
@@ -387,9 +387,9 @@ TEST(Stages, MustFollowTheFlowOfValues) {
 
 TEST(Stages, MustExist) {
   EXPECT_EQ(verdict_on(with_layers({2, 2}), [](Job& job) { operation(job, 8).origin.stage = 2; }),
-            "pass stages: add is in stage 2 of 2");
+            "pass stages: add is in stage 2, but the number of stages is 2");
   EXPECT_EQ(verdict_on(with_layers({2, 2}), [](Job& job) { job.ipu_of_stage[1] = 2; }),
-            "pass stages: IPU 2 does not exist");
+            "pass stages: a stage is on IPU 2, which does not exist");
 }
 
 TEST(Stages, MustHoldWhatTheyAreGiven) {
