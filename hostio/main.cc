@@ -60,9 +60,8 @@ po::options_description described_options() {
   po::options_description data("Data");
   data.add_options()  //
       ("root", po::value<std::string>()->value_name("DIR"),
-       "Serve the datasets in files below this folder. Without it, only built-in and synthetic datasets, and those "
-       "named "
-       "by --source or --preload, are served.")  //
+       "Serve the datasets in files below this folder. Without it, only built-in and synthetic datasets, and datasets "
+       "named by --source or --preload, are served.")  //
       ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Serve this dataset (a source as in train.cfg), wherever its files are. Can be given several times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
@@ -151,7 +150,7 @@ Result<Options> parse_options(int argc, char** argv) {
   }
   const int port = given["port"].as<int>();
   if (port < 0 || port > 65535) {
-    return fail(ErrorCode::kUsage, fmt::format("--port {} is not a port from 0 to 65535", port));
+    return fail(ErrorCode::kUsage, fmt::format("--port {}: the port must be a number from 0 to 65535", port));
   }
   options.server.port = static_cast<std::uint16_t>(port);
   options.server.bind = given["bind"].as<std::string>();

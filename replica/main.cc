@@ -44,7 +44,7 @@ constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heart
 constexpr std::size_t kThreadsOfAReplica = 4;
 constexpr std::chrono::seconds kLastCheckpointMax{600};  // Maximum wait for a full disk.
 
-/// Returns the values of all replicas, in their order. Collective.
+/// Gathers `value` from all replicas, in replica order. Collective.
 Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator, std::string_view name) {
   std::vector<std::uint64_t> all(communicator.size());
   POPRUN_TRY(
@@ -328,7 +328,7 @@ class Instance {
   std::size_t compilations_ = 0;                 ///< Used by replica 0 only.
   Communicator* waiting_for_program_ = nullptr;  ///< Shared with waiting replicas; used by replica 0 only.
   std::optional<TlsIdentity> data_identity_;     ///< Empty for plain text.
-  double launched_at_;                           ///< Time on this process's steady clock.
+  double launched_at_;                           ///< Start of the launcher, on this process's steady clock.
   std::string host_;
 };
 
@@ -366,7 +366,7 @@ int run() {
       leave(client, ReplicaId{environment->first_replica},
             {ErrorCode::kInfrastructure,
              fmt::format("MPI_Init did not return within {} s after this instance joined the job; it waits for all "
-                         "other instances over the network between the hosts (--host-subnet)",
+                         "other instances, so check the network between the hosts (--host-subnet)",
                          limit.count())});
     }
     return std::move(*reply);

@@ -13,7 +13,7 @@
 
 namespace poprun {
 
-/// A world of replicas that are threads of this process, with one communicator each. Threads: create and destroy it in
+/// A world whose replicas are threads of this process, with one communicator each. Threads: create and destroy it in
 /// one thread; hand each communicator to one thread, and join those threads before destroying the world.
 class LocalWorld {
  public:

@@ -81,8 +81,8 @@ Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
   return std::span(segment_->at(newest, options_.self), static_cast<std::size_t>(size.count()));
 }
 
-// Replica 0 creates the region, the leader of every other process opens it, and the rest wait. The creator keeps its
-// file open until all processes have opened it.
+// Replica 0 creates the region, the leader of every other process opens it, and the other replicas wait. The creator
+// keeps its file open until all processes have opened it.
 Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   const bool creates = options_.self == 0;
   const bool opens = !creates && options_.self == options_.process_leader;

@@ -37,7 +37,7 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, st
 /// Each byte is read once and written once. For small payloads, the meetings take most of the time. Each replica
 /// therefore copies its payload into a mailbox before the first meeting, and every replica computes the whole result
 /// itself. The second meeting is not needed, because a replica uses two mailboxes in turn: by the time it reuses a
-/// mailbox, the call in between has proved that all others have read it.
+/// mailbox, the call in between has proved that all other replicas have read it.
 ///
 /// Buffers outside allocated memory go through the staging areas in the same way, chunk by chunk. The other collectives
 /// read from the peers' memory or from their staging areas.

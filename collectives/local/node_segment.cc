@@ -15,7 +15,8 @@ namespace poprun::collectives {
 namespace {
 
 std::string failed(const std::string& what, Bytes size) {
-  return what + " of " + std::to_string(size.count()) + " B of memory for the exchange failed: " + std::strerror(errno);
+  return "cannot " + what + " " + std::to_string(size.count()) +
+         " B of memory for the exchange: " + std::strerror(errno);
 }
 
 constexpr Bytes kPage{4096};
@@ -57,10 +58,10 @@ Result<SharedMemory> SharedMemory::create_for_processes(Bytes size) {
   memory.file_ = ::memfd_create("poprun-exchange", MFD_CLOEXEC);
   if (memory.file_ < 0) {
     return fail(ErrorCode::kHostResources,
-                failed("creation", size) + "; check ulimit -n, or use --num-instances 1, which needs no file");
+                failed("create", size) + "; check ulimit -n, or use --num-instances 1, which needs no file");
   }
   if (::ftruncate(memory.file_, size.count()) != 0) {
-    return fail(ErrorCode::kHostResources, failed("sizing", size) + "; check ulimit -f");
+    return fail(ErrorCode::kHostResources, failed("reserve", size) + "; check ulimit -f");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));
   return memory;
@@ -72,9 +73,9 @@ Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
   memory.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (memory.file_ < 0) {
     const bool lacks = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-    return fail(
-        lacks ? ErrorCode::kHostResources : ErrorCode::kUnreachable,
-        failed("opening " + path, size) + "; processes on one host must run as one user in the same pid namespace");
+    return fail(lacks ? ErrorCode::kHostResources : ErrorCode::kUnreachable,
+                failed("open " + path + " as", size) +
+                    "; processes on one host must run as one user in the same pid namespace");
   }
   struct stat status {};
   if (::fstat(memory.file_, &status) != 0 || status.st_size != size.count()) {
@@ -102,7 +103,7 @@ Status SharedMemory::map(Bytes size, int flags) {
   const auto length = static_cast<std::size_t>(size.count());
   void* data = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, file_, 0);
   if (data == MAP_FAILED) {  // NOLINT: the macro casts an integer to a pointer.
-    return fail(ErrorCode::kHostResources, failed("mapping", size) + "; check ulimit -v");
+    return fail(ErrorCode::kHostResources, failed("map", size) + "; check ulimit -v");
   }
   data_ = static_cast<std::byte*>(data);
   size_ = length;

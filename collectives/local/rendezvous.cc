@@ -237,7 +237,7 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
 }
 
 Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
-  // Replicas on their way are themselves waiting for others, so they are named only if no other replica is missing.
+  // Replicas on their way are themselves waiting for peers, so they are named only if no other replica is missing.
   std::vector<std::size_t> late;
   std::vector<std::size_t> lost;
   for (const std::size_t index : missing()) {

@@ -17,7 +17,7 @@
 namespace poprun::collectives {
 
 /// Runs a large collective over H hosts, chunk by chunk: while the wire carries some chunks, the replicas work on
-/// others. Host h owns slice h of each chunk.
+/// other chunks. Host h owns slice h of each chunk.
 ///
 ///   1  sum     all replicas of a host: the sums of its subtrees of the canonical tree -> `sums`
 ///   2  wire    slice g of `sums` to host g, slices of mine -> `received`

@@ -33,7 +33,7 @@ std::size_t bytes_before(const HostPlan& plan, std::size_t host) {
   return bytes;
 }
 
-/// Returns how long a waiting host gives the others to answer, or to report why they give up.
+/// Returns the time that a waiting host gives the other hosts to answer, or to report why they give up.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
   return std::min(deadline / 4, std::chrono::milliseconds{5'000});
 }

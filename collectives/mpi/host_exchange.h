@@ -56,8 +56,8 @@ class Announcements {
   const HostPlan* plan_;
 };
 
-/// One replica's part in the exchange between its host and others: the host's replicas meet, and the first replica of
-/// each process carries data over the wire for all replicas of that process. Belongs to one thread.
+/// One replica's part in the exchange between its host and the other hosts: the host's replicas meet, and the first
+/// replica of each process carries data over the wire for all replicas of that process. Belongs to one thread.
 ///
 /// Errors, from any call: those of Rendezvous and HostWire. All replicas of the host get the first one.
 class HostExchange {

@@ -25,8 +25,8 @@ namespace poprun::collectives {
 /// sleeps, because waiting inside MPI would burn a core that other ranks need.
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
-/// A process's connection to all others, shared by its channels: MPI's communicator, the lock for calling MPI, and the
-/// numbers that keep channels apart. Threads: any (see `mutex`).
+/// A process's connection to all other processes, shared by its channels: MPI's communicator, the lock for calling MPI,
+/// and the numbers that keep channels apart. Threads: any (see `mutex`).
 class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
@@ -98,8 +98,8 @@ class HostWire {
     kLeaders,  ///< Only the first process of each host carries.
   };
 
-  /// `processes` are those of the channel, in replica order, including this one. All of them pass the same `channel`
-  /// number, which must be unique on the link.
+  /// `processes` are all processes of the channel, including this one, in replica order. They all pass the same
+  /// `channel` number, which must be unique on the link.
   HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel);
 
   HostWire(const HostWire&) = delete;
@@ -113,8 +113,8 @@ class HostWire {
   /// leaders, a single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming, Carriers carriers = Carriers::kAll);
 
-  /// Waits for the oldest post that has not been waited for. `call` begins an error's message; `while_waiting` is
-  /// called regularly. Requires: there is such a post.
+  /// Waits for the oldest pending post. `call` begins an error's message; `while_waiting` is called regularly.
+  /// Requires: a post is pending.
   ///
   /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts whose bytes are missing
   /// whether they are waiting too. It then gives them the time `grace` to answer, or to send the reason why they give

@@ -31,7 +31,7 @@ using collectives::NodeSegment;
 using collectives::Process;
 using Clock = std::chrono::steady_clock;
 
-/// The information that every process sends to all others once.
+/// The information that every process sends once to all other processes.
 struct Introduction {
   std::uint64_t host = 0;
   std::uint64_t replicas = 0;
@@ -159,7 +159,7 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   return processes;
 }
 
-/// Creates the segment that a host's first process offers to the others.
+/// Creates the segment that a host's first process offers to the host's other processes.
 Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire, Introduction& mine) {
   POPRUN_ASSIGN(auto segment, NodeSegment::create(alone ? NodeSegment::Peers::kThreads : NodeSegment::Peers::kProcesses,
                                                   replicas, wire));
@@ -214,7 +214,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
 
-  // Replica 0's process offers memory before it knows whether all can use it, which saves a round trip.
+  // Replica 0's process offers memory before it knows whether all processes can use it, which saves a round trip.
   Introduction mine{.host = options.host.value_or(host_number()),
                     .replicas = options.replicas,
                     .first = index_of(options.first),

@@ -112,7 +112,7 @@ struct Range {
   }
 };
 
-/// Returns float `index` of an array's elements, which are doubles if `wide`.
+/// Returns the element at `index` of a float array; elements are doubles if `wide`, and otherwise float32.
 double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t index) {
   double value = 0;
   float narrow = 0;

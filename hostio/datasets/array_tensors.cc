@@ -234,7 +234,7 @@ std::uint64_t elements_of_sample(const Tensor& tensor) {
   return elements;
 }
 
-/// Checks a label. Labels below zero mark positions of a sequence that do not count; a sample's only label must count.
+/// Checks a label. Labels below zero mark positions of a sequence to ignore; the only label of a sample must be >= 0.
 Status check_class(std::string_view name, const Tensor& tensor, const std::string& place, std::size_t at,
                    std::int32_t value) {
   if (name == "labels" && value >= kClassesMax) {

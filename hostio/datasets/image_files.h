@@ -18,7 +18,7 @@ namespace poprun::hostio {
 
 /// Properties of the images that are not stored in the files.
 struct ImageFacts {
-  std::uint32_t classes;  ///< 0 stands for the largest label plus one.
+  std::uint32_t classes;  ///< 0 means the largest label plus one.
   float mean;             ///< Mean of x / 255.
   float deviation;
 };
@@ -27,7 +27,8 @@ struct ImageFacts {
 std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
 
 /// Describes the images. Reads only headers, and the labels if `facts.classes` is 0. Errors of both functions: those of
-/// OpenFile::open, and kData if a file is missing, damaged or empty, or does not fit the others; the message names it.
+/// OpenFile::open, and kData if a file is missing, damaged or empty, or does not match the other files; the message
+/// names it.
 Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder, const ImageFacts& facts,
                                             const FileScope& scope = {});
 

@@ -13,7 +13,7 @@
 /// Synthetic data for benchmarks and first experiments. It is a function of the source alone.
 ///
 ///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
-///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
+///       images u8 [C, H, W] of noise with a bright band of rows whose position encodes the label
 ///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
 ///       uniform random ids below N, enough for `items` windows (token_windows.h); masked-lm reserves the
 ///       last id, N - 1, for the mask

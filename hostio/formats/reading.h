@@ -53,7 +53,7 @@ class Reading {
   /// Estimate of the percentage done, 0 to 99, which never falls.
   [[nodiscard]] unsigned percent() const;
 
-  /// Memory that a reading is about to allocate, so that others do not claim it.
+  /// Memory that a reading is about to allocate, recorded so that other readings do not claim it.
   class Promise {
    public:
     Promise(Reading& reading, std::uint64_t bytes) : reading_(reading), rest_(bytes) {}

@@ -102,7 +102,7 @@ class PrefetchingStream final : public HostStream {
     }
     if (batches_.empty()) {
       return tl::unexpected(
-          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job is stopping before the missing batch"}));
+          failure_.value_or(Error{ErrorCode::kInfrastructure, "the job is stopping and needs no more batches"}));
     }
     HostBatch batch = std::move(batches_.front());
     batches_.pop_front();
@@ -216,7 +216,7 @@ class PrefetchingStream final : public HostStream {
     changed_.notify_all();
   }
 
-  /// Returns how many batches may be in flight, including those that are in flight already.
+  /// Returns the maximum number of batches in flight, including any that are already in flight.
   std::uint32_t room() {
     const std::lock_guard lock(mutex_);
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());

@@ -18,7 +18,7 @@ namespace {
 /// Largest size of a description, below the client's limit of 4 MiB per message.
 constexpr std::size_t kDescriptionBytesMax = std::size_t{1} << 20;
 
-/// Calls `find`, and returns an error if its memory cannot be allocated.
+/// Calls `find`, and returns an error if `find` runs out of memory.
 template <typename Find>
 auto within_memory(const std::string& source, Find find) -> decltype(find()) {
   try {
@@ -105,7 +105,7 @@ class DatasetStore::Workers {
   std::condition_variable changed_;
   std::deque<Task> tasks_;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;  ///< Must be the last member: the threads use those above.
+  std::vector<std::thread> threads_;  ///< Must be the last member: the threads use the members above.
 };
 
 DatasetStore::DatasetStore(StoreLimits limits)

@@ -31,7 +31,7 @@ struct StoreLimits {
 /// stored in addition to their earlier contents. The least recently requested datasets are dropped first, but never one
 /// in use. A load that runs short of memory drops all idle datasets. A load that failed is retried at the next
 /// request. Threads: any. Loads and descriptions run on the store's own threads, a few at a time, so that a large
-/// dataset does not delay the others. Each of them first checks that this host has enough memory.
+/// dataset does not delay other datasets. Each load or description first checks that this host has enough memory.
 class DatasetStore {
  public:
   /// Shared, because a stream may continue to read from a dataset that the store has dropped.
@@ -110,7 +110,7 @@ class DatasetStore {
   std::map<std::string, std::weak_ptr<Reading>> descriptions_under_way_;
   std::size_t requests_waiting_ = 0;
   std::uint64_t requests_seen_ = 0;
-  /// `loads_` and the member after it must be the last members: their threads use those above.
+  /// `loads_` and the member after it must be the last members: their threads use the members above.
   const std::unique_ptr<Workers> loads_;
   const std::unique_ptr<Workers> descriptions_;
 };

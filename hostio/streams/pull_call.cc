@@ -11,7 +11,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Opens a channel without a web proxy. It shares no state with others, so it finds a returning server immediately.
+/// Opens a channel without a web proxy. It shares no state with other channels, so it finds a returning server
+/// immediately.
 std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address, const std::optional<TlsIdentity>& identity) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -118,7 +118,7 @@ class NewsThread {
   std::condition_variable changed_;
   std::vector<std::weak_ptr<Waiting>> calls_;
   bool stopping_ = false;
-  std::thread thread_;  ///< Must be the last member: the thread uses those above.
+  std::thread thread_;  ///< Must be the last member: the thread uses the members above.
 };
 
 /// The longest name of a source, in bytes.

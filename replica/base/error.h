@@ -18,7 +18,7 @@
 /// Exceptions do not cross folder boundaries. Third-party exceptions are caught at the call and become an Error there.
 namespace poprun {
 
-/// The kind of failure, which tells a caller what to do about it. The value is the exit code of the process, except
+/// The kind of failure, which determines how a caller reacts to it. The value is the exit code of the process, except
 /// that kinds that mean the same to a script share one code (see `exit_code_of`).
 enum class ErrorCode : std::uint8_t {
   kUsage = 64,           ///< An option or train.cfg can never work. The message names it and the remedy.
@@ -57,7 +57,7 @@ struct [[nodiscard]] Error {
   Facts facts = {};
 };
 
-/// A T, or the reason for its absence. It is built by `return value;` or `return fail(...)`.
+/// A T, or the Error that explains why there is none. Return it with `return value;` or `return fail(...)`.
 template <typename T>
 using Result = tl::expected<T, Error>;
 

@@ -42,7 +42,7 @@ std::string& program_name() {
                "memory limit, or run fewer replicas here\n",
                program);
   } catch (const std::system_error& error) {
-    fmt::print(stderr, "{}: out of threads or files on this host ({}); raise {} or ulimit -n\n", program,
+    fmt::print(stderr, "{}: out of threads or file descriptors on this host ({}); raise {} or ulimit -n\n", program,
                error.code().message(), kThreadLimits);
   } catch (...) {
     std::abort();
@@ -98,7 +98,7 @@ class Crowd {
   std::vector<pthread_t> threads_;
 };
 
-/// Returns the number that the file consists of, or nothing if the file contains something else, such as "max".
+/// Returns the number in the file, or nothing if the file contains anything else, such as "max".
 std::optional<std::int64_t> number_in(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);

@@ -11,8 +11,9 @@
 /// Ends the process with one line and exit code 69, instead of an abort, if it reaches a limit of the host.
 namespace poprun {
 
-/// Installs a terminate handler for exceptions that libraries throw if memory, threads or files run out: it prints one
-/// line that starts with `program` and names the limit, and exits. Other exceptions still abort. Call first in main.
+/// Installs a terminate handler for exceptions that libraries throw if memory, threads or file descriptors run out: it
+/// prints one line that starts with `program` and names the limit, and exits. Other exceptions still abort. Call first
+/// in main.
 void end_in_a_line_at_limits(std::string_view program);
 
 /// Turns core dumps off for this process and its children, because its memory contains the job's token. Programs that

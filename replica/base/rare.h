@@ -7,9 +7,9 @@ namespace poprun {
 /// Adds a line with `name` to the file that POPRUN_EMU_RARE names, if it is set. Returns true. Threads: any.
 bool note_rare(std::string_view name);
 
-/// Marks a branch that only faults reach, after FoundationDB's CODE_PROBE. tests/faults/campaign.py prints which of them
-/// its cases reached, and fails if it never reached one that is not listed there. Cost: a comparison after the first
-/// pass.
+/// Marks a branch that only faults reach, like FoundationDB's CODE_PROBE. tests/faults/campaign.py prints the marked
+/// branches that its cases reached. A large campaign fails if it reaches a marked branch in no case and
+/// tests/faults/unreached.txt does not list the branch. Cost: a comparison after the first pass.
 #define POPRUN_RARE(name)                                                     \
   do {                                                                        \
     [[maybe_unused]] static const bool noted_here = ::poprun::note_rare(name); \

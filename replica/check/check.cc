@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
 
-/// Adds the run's name to the job's progress. A check never drains, and does not report the speed of any replica.
+/// Adds the run's name to the job's progress. A check never drains, and does not report the speed of replicas.
 class RunProgress final : public ProgressSink {
  public:
   RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
@@ -260,7 +260,7 @@ class Check {
     return result;
   }
 
-  /// Checks that this machine has the memory that `program` needs in addition, before any replica touches it.
+  /// Checks that this machine has the additional memory that `program` needs, before any replica touches it.
   Status check_host(const Program& program) {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));

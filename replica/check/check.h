@@ -50,13 +50,13 @@ struct CheckPorts {
 /// both runs are repeated up to that point, and the values that the step or the evaluation computed are compared in the
 /// order of the reference. Of the replicas with the earliest difference, the one with the lowest number reports it.
 ///
-/// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. Only in the reference run
-/// does a number that is not finite, or an index that is out of range, end the check. To measure its wall time, the
-/// reference run is repeated without these checks, which the other runs do not make either. Variants that compile to
-/// the same Program run once. The memory goal of recomputation "standard" is the job's own or, if that recomputes
-/// nothing, half the memory that the job needs without recomputation. `options` are those of the job, with the number
-/// of steps of each run. Dumps and drains are not part of a check. Errors: those of `variants`, communicator, host
-/// streams and engine. A variant that differs is not an error.
+/// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. A number that is not
+/// finite, or an index that is out of range, ends the check only in the reference run; in any other run, it counts as
+/// a difference. To measure its wall time, the reference run is repeated with the options of the other runs. Variants
+/// that compile to the same Program run once. The memory goal of recomputation "standard" is the job's own or, if that
+/// goal causes no recomputation, half the memory that the job needs without recomputation. `options` are the job's,
+/// except for `total_steps`, which is the number of steps of each run. Dumps and drains are not part of a check.
+/// Errors: those of `variants`, communicator, host streams and engine. A variant that differs is not an error.
 Status run_check(const CheckPorts& ports, TrainingOptions options);
 
 }  // namespace poprun

@@ -145,12 +145,13 @@ class Planner {
       POPRUN_TRY(add(ipus, asked.empty() && ipus != own_ipus_));
     }
     if (spreads_.empty()) {
-      return fail(ErrorCode::kUsage,
-                  own_stages_are_plain_
-                      ? fmt::format("check needs several stages, but {} makes only one; let the compiler choose the "
-                                    "stages, or choose other numbers of IPUs with --check-ipus",
-                                    own_stages_)
-                      : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
+      return fail(
+          ErrorCode::kUsage,
+          own_stages_are_plain_
+              ? fmt::format("check needs several stages, but {} results in only one; let the compiler choose the "
+                            "stages, or choose other numbers of IPUs with --check-ipus",
+                            own_stages_)
+              : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
     }
     add_notes();
     return CheckedVariants{all_variants(split_text(plain), spreads_, config_.topology().num_replicas()), notes_};

@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Returns whether a tensor is itself a variable, as opposed to a remote buffer or a shard in which a variable resides.
+/// Returns whether a tensor is itself a variable, rather than a remote buffer or a shard in which a variable resides.
 bool lives_on(const proto::Tensor& tensor) {
   const bool is_variable = tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_BUFFER ||
                            tensor.role() == proto::ROLE_OPTIMIZER_STATE;

@@ -44,7 +44,8 @@ class StateRecord final : public StepWatcher {
   /// Returns the digests of each step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Returns the mean wall seconds per step. Leaves out the first step, which touches all memory, if there are others.
+  /// Returns the mean wall seconds per step. Leaves out the first step, which touches all memory, if there are further
+  /// steps.
   [[nodiscard]] double step_seconds() const;
 
  private:
@@ -109,7 +110,7 @@ class ValueTrace final : public StepWatcher, private StepObserver {
   const Program& program_;
   std::uint64_t step_;
   Of traced_;
-  Engine* engine_ = nullptr;  ///< Set while it is traced.
+  Engine* engine_ = nullptr;  ///< Set while the step or evaluation is traced.
   std::vector<Value> values_;
 };
 

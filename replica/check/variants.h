@@ -85,8 +85,8 @@ struct CompiledVariant {
 /// Returns a digest of what a Program does, computed from its bytes without its notes.
 std::uint64_t digest_of_program(Program program);
 
-/// Compiles the variants of a job. Of variants with the same stages and schedule, the one that recomputes nothing must
-/// come first.
+/// Compiles the variants of a job. Among variants with the same stages and schedule, the one that recomputes nothing
+/// must come first.
 class VariantCompiler {
  public:
   using Compile = std::function<Result<Program>(const Variant&)>;

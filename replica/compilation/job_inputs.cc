@@ -116,7 +116,7 @@ SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
   return options;
 }
 
-/// Takes I/O tiles from the computing tiles. Errors: kUsage if there are too few or PopART rejects the number.
+/// Takes I/O tiles from the computing tiles. Errors: kUsage if too few tiles remain, or PopART rejects the number.
 Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   constexpr std::uint32_t kMin = 32;
   constexpr std::uint32_t kMax = 192;
@@ -207,8 +207,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
     build = [onnx](Builder& builder, const ModelInputs& inputs) { return onnx->build(builder, inputs); };
   }
   if (dataset.no_train_label() && !config.inference()) {
-    return fail(ErrorCode::kData, fmt::format("{}: every label is below 0, so none counts and nothing would be "
-                                              "learned; use class numbers of 0 and above for labels that count",
+    return fail(ErrorCode::kData, fmt::format("{}: every label is below 0, so all are ignored and nothing would be "
+                                              "learned; use class numbers of 0 and above as labels",
                                               config.data().source()));
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
@@ -315,7 +315,7 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
   }
   if (dataset.no_test_label() && config.training().evaluate() && !config.inference()) {
     add_note({"data.no-test-label",
-              fmt::format("{}: every label of the test part is below 0, so none counts and test losses are 0",
+              fmt::format("{}: every label of the test part is below 0, so all are ignored and test losses are 0",
                           config.data().source())},
              program);
   }

@@ -13,7 +13,7 @@
 #include "replica/program/program.h"
 
 /// The only path from a job's configuration to its Program, for the job itself, `--dry-run` and `profile`. The
-/// functions are pure; main.cc wires the rest.
+/// functions are pure.
 namespace poprun {
 
 /// Returns the ONNX model; null if the configuration has a built-in one. Errors: those of JobModel::parse.
@@ -45,9 +45,9 @@ struct JobInputs {
 Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& options,
                             const CompileObserver& observer = {});
 
-/// Adds notes on how the file of initial weights matches. If weights are missing from the file and no ONNX model
-/// provides them, first recompiles the job so that they keep their initialisers' values (this changes `options`), and
-/// returns true. Errors: those of plan_program.
+/// Adds notes on how the file of initial weights matches the model. If weights are missing from the file and no ONNX
+/// model provides them, first recompiles the job so that they keep their initialisers' values (this changes `options`),
+/// and returns true. Errors: those of plan_program.
 Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

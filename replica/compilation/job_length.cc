@@ -74,11 +74,10 @@ Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::
   constexpr std::uint64_t kRoundsMax = std::numeric_limits<std::uint32_t>::max();
   if (const std::uint64_t parts = config.data().micro_batch_size() / compute_batch_size(config);
       batches > kRoundsMax / parts) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("data.source {}: its {} items are {} batches of each replica, but a Program repeats at most "
-                    "{}; use fewer items, more replicas or a larger data.micro-batch-size",
-                    config.data().source(), items, batches, kRoundsMax / parts));
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.source {}: its {} items form {} batches per replica, but a Program can run at most "
+                            "{}; use fewer items, more replicas or a larger data.micro-batch-size",
+                            config.data().source(), items, batches, kRoundsMax / parts));
   }
   return batches;
 }

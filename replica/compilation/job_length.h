@@ -21,7 +21,7 @@ struct JobLength {
   std::uint64_t steps = 0;            ///< Training steps; 0 in inference.
   std::uint64_t steps_per_epoch = 1;  ///< > 0.
   std::uint64_t test_items = 0;       ///< Items of all replicas, per evaluation or, in inference, in total.
-  std::uint64_t test_batches = 0;     ///< Batches of one replica for these items; 0: none.
+  std::uint64_t test_batches = 0;     ///< Batches per replica for these items; 0 if there are none.
 };
 
 /// Returns the length of the job. Errors: kUsage if the dataset does not fill one global batch.
@@ -44,7 +44,7 @@ AccumulationKind accumulation_kind(const proto::RunConfig& config);
 /// Returns whether each token's loss has the same weight, regardless of its micro-batch.
 bool weighs_labels(const proto::RunConfig& config);
 
-/// Returns the number of batches of each replica per evaluation or, in inference, in total; 0 if there are none.
+/// Returns the number of batches per replica in an evaluation or, in inference, in total; 0 if there are none.
 Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset);
 
 }  // namespace poprun

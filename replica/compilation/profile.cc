@@ -23,7 +23,7 @@ namespace {
 /// lib/poplin/ConvPlan.cpp).
 constexpr double kHostCallSeconds = 1.85e-3;
 
-/// One replica's figures, as it sends them to the others.
+/// One replica's figures, as it sends them to the other replicas.
 struct Figures {
   double startup;
   double training;

@@ -57,7 +57,7 @@ Result<std::span<std::byte>> StreamingMemory::allocate(Bytes size) {
   bytes_.reset(static_cast<std::byte*>(std::calloc(count, 1)));
   if (!bytes_) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("cannot allocate {} B for emulated Streaming Memory; use a machine with more memory, put "
+                fmt::format("cannot allocate {} B for emulated Streaming Memory; use a machine with more memory, run "
                             "fewer replicas on it, or keep less off-chip ([memory])",
                             size.count()));
   }
@@ -160,7 +160,7 @@ void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& me
   const auto tiles = static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
   const std::int64_t computing = tiles - program_.device().io_tiles();
   const auto bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
-  std::vector<std::size_t> next(static_cast<std::size_t>(tiles));  // By tile.
+  std::vector<std::size_t> next(static_cast<std::size_t>(tiles));  // Indexed by tile.
   for (const proto::TileClass& one : memory.layout().classes()) {
     for (const std::uint32_t tile : one.tiles()) {
       next[tile] = tile * bytes_per_tile + one.offsets(claim);

@@ -135,8 +135,8 @@ class TileMemory {
   struct Ipu {
     std::vector<std::byte> bytes;  ///< Bytes of its tiles, one after the other.
     std::size_t bytes_per_tile = 0;
-    std::vector<std::vector<Block>> taken;  ///< By step.
-    std::vector<Bytes> high_water;          ///< By tile.
+    std::vector<std::vector<Block>> taken;  ///< Indexed by step.
+    std::vector<Bytes> high_water;          ///< Indexed by tile.
   };
 
   static void mark(Ipu& ipu, const Block& block);
@@ -146,7 +146,7 @@ class TileMemory {
 
   const Program& program_;
   std::vector<Ipu> ipus_;
-  std::vector<std::vector<Run>> runs_;  ///< By tensor.
+  std::vector<std::vector<Run>> runs_;  ///< Indexed by tensor.
 };
 
 }  // namespace poprun

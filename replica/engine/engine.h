@@ -89,7 +89,7 @@ class Engine final : private Machine {
   /// Sets the device clock to `device_time` and wall times to zero.
   void reset_clocks(Cycles device_time = {});
 
-  /// Returns a phrase about the first index that was out of range but did not stop the engine, or "" if there was none.
+  /// Describes, in a phrase, the first index that was out of range but did not stop the engine; "" if there was none.
   [[nodiscard]] const std::string& stray_index() const { return stray_index_; }
 
   /// Return the high-water mark of each IPU's In-Processor Memory, and of its Streaming Memory.
@@ -174,15 +174,15 @@ class Engine final : private Machine {
 
   const Program& program_;
   Communicator& communicator_;
-  std::map<std::size_t, std::unique_ptr<Communicator>> groups_;  ///< By size; those requested so far.
+  std::map<std::size_t, std::unique_ptr<Communicator>> groups_;  ///< The groups requested so far, keyed by size.
   HostIo& host_;
   EngineOptions options_;
   std::function<void(std::string_view)> activity_;
-  std::vector<StreamingMemory> streaming_;  ///< By IPU.
+  std::vector<StreamingMemory> streaming_;  ///< Indexed by IPU.
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null if tensors live in their images.
-  std::vector<TensorType> types_;      ///< By tensor.
+  std::vector<TensorType> types_;      ///< Indexed by tensor.
   std::optional<ValueJudge> judge_;    ///< Set when the images exist.
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;

@@ -4,7 +4,7 @@
 
 namespace poprun {
 
-/// Adds its lifetime to a counter.
+/// Adds the wall time from its construction to its destruction to a counter, in seconds.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}

@@ -84,8 +84,8 @@ class ValueJudge {
   /// Returns whether an operator with a result of that type may pass on extremes (has_extreme) of its inputs.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before, DataType result) const;
 
-  /// Returns whether a number that is not finite comes from the data. This is so if the tensor is part of a host
-  /// stream, or was moved out of one by steps such as reshape whose other sources are finite.
+  /// Returns whether a number that is not finite comes from the data: whether the tensor is part of a host stream, or
+  /// was moved out of one by steps, such as reshape, whose other sources are finite.
   [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
 
   [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;

@@ -16,10 +16,10 @@ namespace poprun {
 /// Removes leftovers of dead jobs from this host, if this is the first process there; the launcher cleans its own host.
 void remove_leftovers();
 
-/// Ends the process after it has lost the launcher, and also Open MPI's daemon, which no other process needs.
+/// Ends this process, which has lost the launcher, and Open MPI's daemon, which no other process needs.
 [[noreturn]] void leave_without_launcher(ErrorCode code);
 
-/// Checks the folder in which Open MPI's vader will put its memory. On each host, the first process checks it for all.
+/// Checks the folder for the files of vader, Open MPI's shared-memory transport, once per host, in its first process.
 /// Errors: kHostResources.
 Status check_room_for_mpi();
 
@@ -27,7 +27,7 @@ Status check_room_for_mpi();
 proto::JoinRequest join_request();
 
 /// Ignores signals that end a job. scancel, systemd and `kill` signal all processes of a job at the same time, but only
-/// the launcher obeys: it tells the replicas to stop and save, and kills those that are left.
+/// the launcher obeys: it tells the replicas to stop and save, and kills any that remain.
 void leave_signals_to_launcher();
 
 /// Pins everything on which results depend besides the job and the instruction set, so that it is the same in every
@@ -41,10 +41,10 @@ void pin_environment(char** arguments);
 std::vector<std::string> dropped_variables();
 
 /// Makes the calling thread, and those that it starts, round to nearest and keep denormals. Shared libraries built with
-/// -ffast-math change both for the thread that loads them.
+/// -ffast-math change both settings for the thread that loads them.
 void pin_arithmetic();
 
-/// Returns a lower limit on the memory that a replica touches in its arenas. Checking it in advance is necessary: the
+/// Returns a lower bound on the memory that a replica touches in its arenas. Checking it in advance is necessary: the
 /// exchange's memory is not reserved, so a host with too little would kill a replica during a step, without a message.
 Bytes memory_touched(const Program& program);
 

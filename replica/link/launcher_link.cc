@@ -81,7 +81,7 @@ Result<InstanceEnvironment> read_instance_environment() {
   POPRUN_ASSIGN(environment.local_replicas, integer_variable("POPDIST_NUM_LOCAL_REPLICAS"));
   if (environment.local_replicas == 0 || environment.first_replica % environment.local_replicas != 0) {
     return fail(ErrorCode::kUsage, fmt::format("POPDIST_REPLICA_INDEX_OFFSET = {} is not a multiple of "
-                                               "POPDIST_NUM_LOCAL_REPLICAS = {}",
+                                               "POPDIST_NUM_LOCAL_REPLICAS = {}; start this program through poprun-emu",
                                                environment.first_replica, environment.local_replicas));
   }
   environment.instance = environment.first_replica / environment.local_replicas;
@@ -107,7 +107,7 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds, proto::
           std::chrono::duration_cast<std::chrono::system_clock::duration>(patience))) {
     return poprun::fail(
         ErrorCode::kUnreachable,
-        fmt::format("no connection to the launcher at {} for {} s", connection_->address, connect_seconds),
+        fmt::format("could not connect to the launcher at {} within {} s", connection_->address, connect_seconds),
         {.address = connection_->address});
   }
   grpc::ClientContext context;
@@ -122,7 +122,7 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds, proto::
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return poprun::fail(
         ErrorCode::kUnreachable,
-        fmt::format("no answer from the launcher at {} for {} s", connection_->address, timeout_seconds),
+        fmt::format("no answer from the launcher at {} within {} s", connection_->address, timeout_seconds),
         {.address = connection_->address});
   }
   if (status.error_code() == grpc::StatusCode::ABORTED) {

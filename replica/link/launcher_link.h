@@ -96,7 +96,7 @@ class CoordinatorClient final : public ProgressSink {
   Status receive_weights(const OnChunk& on_chunk);
 
   /// Returns the job's ONNX model. Requires: the job has one. Errors: kInfrastructure if the launcher went away before
-  /// it had sent all of it.
+  /// it had sent the whole model.
   Result<OnnxFile> receive_model();
 
   /// Queues one item for the launcher; items are sent in order. Every instance reports outputs, but only replica 0's

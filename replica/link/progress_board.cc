@@ -115,7 +115,8 @@ bool DrainGate::stops(std::uint32_t local) const {
   return is_stopped(local);
 }
 
-/// Returns whether the replica begins no more parts: the last one is done, or the job never reaches their exchange.
+/// Returns whether the replica must not begin another part: it has begun the last one, or the job stops before the
+/// exchange that follows its current parts.
 bool DrainGate::is_stopped(std::uint32_t local) const {
   return last_part_ && (parts_.at(local) >= *last_part_ || ends_.at(local) > *last_part_);
 }

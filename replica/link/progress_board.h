@@ -75,7 +75,7 @@ class DrainGate {
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
   /// Returns whether the replica with index `local` in the instance may begin its next part. The call costs an
-  /// uncontended lock. While the instance holds, it waits for the number of the last part, which arrives when the
+  /// uncontended lock. While the instance holds, the call waits for the number of the last part, which arrives when the
   /// launcher has heard from every instance. If the number does not arrive, the launcher names the silent instances and
   /// ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
@@ -88,7 +88,8 @@ class DrainGate {
 
   [[nodiscard]] bool holds() const;
 
-  /// Fills in the numbers from which the launcher chooses the last part. Requires: a ReplicaProgress for each replica.
+  /// Fills in the numbers from which the launcher chooses the last part. Requires: `beat` has a ReplicaProgress for
+  /// each replica.
   void tell(proto::Beat& beat) const;
 
  private:

@@ -77,8 +77,9 @@ Status ReportStream::send(proto::ReportItem item) {
     return result();
   }
   if (!in_time) {
-    return fail(ErrorCode::kInfrastructure, fmt::format("the launcher accepted no report for {} s; {} B are waiting",
-                                                        kWaitMax.count(), queued_bytes_));
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("the launcher accepted no report for {} s; {} B of reports are still queued",
+                            kWaitMax.count(), queued_bytes_));
   }
   queue_.push_back(std::move(item));
   queued_bytes_ += bytes;
@@ -126,7 +127,7 @@ void ReportStream::run() {
 Status ReportStream::result() const {
   const std::string& message = ended_->error_message();
   return fail(ErrorCode::kInfrastructure,
-              message.empty() ? "the launcher ended the report before it was complete" : message);
+              message.empty() ? "the launcher closed the stream of reports before it was complete" : message);
 }
 
 }  // namespace poprun

@@ -136,7 +136,7 @@ Status BatchWindow::fetch(std::uint64_t count) {
   while (first_ + window_.size() < count) {
     POPRUN_ASSIGN(HostBatch batch, source_.next());
     if (batch.tensors.size() != tensors_) {
-      return fail(ErrorCode::kData, fmt::format("batch {} from the data server has {}, but the model takes {}; serve "
+      return fail(ErrorCode::kData, fmt::format("batch {} from the data server has {}, but the model needs {}; serve "
                                                 "the dataset of this job",
                                                 batch.sequence, counted(batch.tensors.size(), "tensor"), tensors_));
     }
@@ -157,7 +157,7 @@ Status BatchWindow::write(const StreamPart& part) {
     const std::size_t size = tensor.bytes.size();
     if (bytes.size() != size * pieces_) {
       return fail(ErrorCode::kData,
-                  fmt::format("batch {} from the data server: tensor '{}' has {} B, but the model takes "
+                  fmt::format("batch {} from the data server: tensor '{}' has {} B, but the model needs "
                               "{} B ({}{})",
                               entry.batch.sequence, tensor.name, bytes.size(), size * pieces_,
                               pieces_ > 1 ? fmt::format("{} of ", pieces_) : "", to_text(tensor.type)));

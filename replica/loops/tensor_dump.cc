@@ -70,7 +70,7 @@ std::size_t common_part(std::string_view a, std::string_view b) {
   return longest;
 }
 
-/// Returns the names that have the most in common with the pattern, nearest first.
+/// Returns the names that share the longest substrings with the pattern, closest first.
 std::vector<std::string> nearest_names(const Program& program, const UsesByTensor& uses, const std::string& pattern) {
   std::vector<std::string> names;
   for (const auto& [tensor, use] : uses) {
@@ -78,7 +78,7 @@ std::vector<std::string> nearest_names(const Program& program, const UsesByTenso
   }
   std::ranges::stable_sort(names, std::ranges::greater{}, [&](const std::string& name) {
     const std::size_t common = common_part(name, pattern);
-    // Among equally near names, the shortest comes first.
+    // Among equally close names, the shortest comes first.
     return std::pair{common, -static_cast<std::ptrdiff_t>(name.size())};
   });
   names.resize(std::min(names.size(), kNearestNames));

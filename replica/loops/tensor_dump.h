@@ -30,7 +30,7 @@ struct DumpEntry {
 ///
 ///   tensors that outlive the step        NAME before the step, NAME.updated after it, if changed
 ///   tensors that replicas exchange       NAME before the exchange, NAME.exchanged after it
-///   all others                           NAME after the last operation that writes it
+///   all other tensors                    NAME after the last operation that writes it
 ///
 /// Copies that the compiler adds (Tensor.copy_of) are not shown. With gradient accumulation, values of a micro-batch
 /// are those of the last micro-batch. If a number that is not finite ends the step, the dump contains the values

@@ -258,7 +258,7 @@ Status TrainingLoop::check_labels() const {
   if (options_.weighted_mean_of > 0 && std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
     return fail(ErrorCode::kData, fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
                                               "but the model's loss counts {:.0f}; use class numbers of 0 and above as "
-                                              "labels, and negative numbers for positions that do not count",
+                                              "labels, and negative numbers for positions to ignore",
                                               labels_of_step_, result_.steps + 1, counted));
   }
   return {};

@@ -43,8 +43,8 @@ struct TrainingOptions {
 /// One replica's run of a training job. It loads, trains, evaluates and saves, in lock-step with the other replicas. If
 /// the job is asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch or evaluation
 /// batch, drop the current step or evaluation, and save the weights of the last step that all of them completed. That
-/// state is also the last checkpoint, if checkpoints are taken; all others are taken between steps, after any
-/// evaluation due there.
+/// state is also the last checkpoint, if checkpoints are taken; all other checkpoints are taken between steps, after
+/// any evaluation due there.
 class TrainingLoop final : private HostIo {
  public:
   /// `program` and what `ports` refers to must outlive the loop.

@@ -128,7 +128,7 @@ Status verify_await(const Graph& /*graph*/, const Operation& operation) {
   return {};
 }
 
-/// Returns no time for the step itself: the timeline computes how much of the reductions remains.
+/// Returns zero for the step itself: the timeline computes the time that the pending reductions still need.
 DeviceTime time_await(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                       const Operation& /*operation*/) {
   return {};

@@ -33,7 +33,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// Returns no time for the step itself: the timeline follows the call.
+/// Returns zero for the step itself: the timeline walks the called function.
 DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                 const Operation& /*operation*/) {
   return {};

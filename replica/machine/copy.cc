@@ -67,7 +67,7 @@ Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
     return tensor.type;
   }
   if (tensor.type.shape.empty() || entry < 0 || entry >= tensor.type.shape[0]) {
-    return fail(ErrorCode::kUsage, fmt::format("copy of entry {} of '{}' {}: there is no such entry", entry,
+    return fail(ErrorCode::kUsage, fmt::format("copy of entry {} of '{}' {}: the entry does not exist", entry,
                                                tensor.name, to_text(tensor.type)));
   }
   return entry_type(tensor.type);
@@ -114,7 +114,8 @@ Status verify(const Graph& graph, const Operation& operation) {
     }
     const auto overwritten = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
     if (std::find(operation.outputs.begin(), overwritten, operation.inputs[k]) != overwritten) {
-      return fail(ErrorCode::kUsage, fmt::format("'{}' is copied after the copy that overwrites it", from.name));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("copy overwrites '{}' before copying it; reorder the tensors", from.name));
     }
   }
   return {};
@@ -123,7 +124,7 @@ Status verify(const Graph& graph, const Operation& operation) {
 /// Models copies between IPUs and copies to or from Streaming Memory, which take place one after the other.
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph, const Operation& operation) {
   std::vector<LinkTransfer> transfers;
-  std::map<std::uint32_t, Bytes> streamed;  // By IPU.
+  std::map<std::uint32_t, Bytes> streamed;  // Keyed by IPU.
   for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
     const Tensor& from = graph.tensor(operation.inputs[k]);
     const Tensor& to = graph.tensor(operation.outputs[k]);

@@ -86,7 +86,7 @@ enum class Spends : std::uint8_t {
   kWaitingForReplicas,
   kWaitingForHost,
   kComputing,
-  kNothing,  ///< The steps that it runs account for the time.
+  kNothing,  ///< The steps of the called function account for the time.
 };
 
 /// A machine operation's step, prepared once and run many times.

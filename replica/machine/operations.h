@@ -69,7 +69,7 @@ struct AllReduce {
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce has ended. The tensors are those reduced.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce has ended, and names their tensors.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 

@@ -38,7 +38,7 @@ Status verify_shards(const Graph& graph, std::string_view kind, const std::vecto
   return {};
 }
 
-/// A tensor and the replica's shard of it.
+/// A tensor and this replica's shard.
 struct ShardPair {
   HostTensor whole;
   HostTensor shard;
@@ -49,7 +49,7 @@ struct ShardPair {
   [[nodiscard]] std::size_t filled() const { return shard.bytes.size() * count; }
 };
 
-/// Returns tensors with their shards. Errors: kBug if the shards do not make up the tensor.
+/// Returns tensors with their shards. Errors: kBug if the shards do not form the tensor.
 Result<std::vector<ShardPair>> shard_pairs(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
                                            const google::protobuf::RepeatedField<std::uint32_t>& shards,
                                            std::uint32_t group, Machine& machine) {
@@ -59,8 +59,8 @@ Result<std::vector<ShardPair>> shard_pairs(const google::protobuf::RepeatedField
   for (int k = 0; k < tensors.size(); ++k) {
     ShardPair pair{machine.tensor(tensors[k]), machine.tensor(shards[k]), count, index_of(all.self()) % count};
     if (pair.shard.type != shard_type(pair.whole.type, static_cast<std::int64_t>(count))) {
-      return fail(ErrorCode::kBug,
-                  fmt::format("{} shards like '{}' do not make up '{}'", count, pair.shard.name, pair.whole.name));
+      return fail(ErrorCode::kBug, fmt::format("{} shards of the type of '{}' do not form '{}'", count, pair.shard.name,
+                                               pair.whole.name));
     }
     pairs.push_back(pair);
   }

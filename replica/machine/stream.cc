@@ -64,7 +64,8 @@ Status verify_in(const Graph& /*graph*/, const Operation& operation) {
   const bool has_fields = operation.attributes.has(kFields);
   if (operation.attributes.values().size() != (has_fields ? 2U : 1U) ||
       (has_fields && operation.attributes.integers(kFields).size() != operation.outputs.size())) {
-    return fail(ErrorCode::kUsage, "stream_in takes only the attributes stream and fields; fields needs one number per output");
+    return fail(ErrorCode::kUsage,
+                "stream_in takes only the attributes stream and fields; fields needs one number per output");
   }
   return {};
 }

@@ -12,7 +12,7 @@ namespace poprun {
 
 struct OffChipTransfer {
   proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< IN_ORDER if I/O tiles cannot make the transfer.
-  std::map<std::uint32_t, Bytes> bytes = {};             ///< By IPU.
+  std::map<std::uint32_t, Bytes> bytes = {};             ///< Keyed by IPU.
 
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }
   [[nodiscard]] Bytes bytes_on(std::uint32_t ipu) const;

@@ -38,7 +38,8 @@ class IoLane {
   /// Records that the tiles have delivered data for an outgoing transfer of `length` > 0. Requires: now >= out_end().
   void give(Cycles now, Cycles length, const Entries& stores);
 
-  /// Returns whether each time is unchanged since `before` or later by `advance`. If so, identical rounds repeat this.
+  /// Returns whether each time is unchanged since `before` or later by `advance`. If so, every further identical round
+  /// does the same.
   [[nodiscard]] bool moved_by(const IoLane& before, Cycles advance) const;
 
   /// Adds `by` to the times that changed since `before`.

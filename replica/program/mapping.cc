@@ -59,7 +59,7 @@ std::vector<std::int64_t> tiles_of_pieces(const Mapping& mapping) {
   return tiles;
 }
 
-/// A box, cut into pieces. The first pieces have one grain more than the others; the last grain may be short.
+/// A box, cut into pieces. The first pieces may have one more grain than the other pieces; the last grain may be short.
 class Pieces {
  public:
   Pieces(std::int64_t elements, std::int64_t grain, std::int64_t pieces) : elements_(elements), grain_(grain) {
@@ -75,8 +75,8 @@ class Pieces {
  private:
   std::int64_t elements_;
   std::int64_t grain_;
-  std::int64_t each_ = 0;    ///< Grains of every piece.
-  std::int64_t longer_ = 0;  ///< Pieces with one grain more.
+  std::int64_t each_ = 0;    ///< Grains in every piece, at least.
+  std::int64_t longer_ = 0;  ///< Number of pieces that have one more grain.
 };
 
 /// Calls call(range) for elements [begin, end) of a box, counted in the order of memory.

@@ -108,7 +108,7 @@ class Walk {
 
   struct Round {
     const Steps& steps;
-    bool alone;  ///< Whether the round does not overlap with others.
+    bool alone;  ///< Whether the round does not overlap with other rounds.
   };
 
   void run(const Round& round) {
@@ -271,7 +271,7 @@ class Walk {
 
   const Program& program_;
   const StretchVisitor& visit_;
-  std::vector<Clock> clocks_;  ///< By IPU.
+  std::vector<Clock> clocks_;  ///< Indexed by IPU.
   const proto::Function* function_ = nullptr;
   std::uint64_t micro_batch_ = 0;
   std::uint32_t entry_ = 0;  ///< Offset of the entries that the function names.

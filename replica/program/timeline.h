@@ -49,7 +49,7 @@ using StretchVisitor = std::function<void(const Stretch&)>;
 /// The device time of one call of a function.
 struct CallTime {
   Cycles length;                  ///< Until the last IPU, including its I/O tiles, has finished.
-  std::vector<proto::Cost> busy;  ///< By IPU: all its work, without waiting for other IPUs.
+  std::vector<proto::Cost> busy;  ///< For each IPU: all its work, without waiting for other IPUs.
 
   [[nodiscard]] Cycles busy_cycles(std::size_t ipu) const;
   [[nodiscard]] Cycles idle_cycles(std::size_t ipu) const;

@@ -323,8 +323,8 @@ TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
       EXPECT_EQ(world.error().code, ErrorCode::kHostResources);
       EXPECT_THAT(world.error().message,
                   ::testing::AllOf(::testing::StartsWith("replica " + std::to_string(which) + ": "),
-                                   ::testing::HasSubstr("B of memory for the exchange failed: Too "
-                                                        "many open files")));
+                                   ::testing::HasSubstr("B of memory for the exchange: Too many "
+                                                        "open files")));
     }
   }
 }

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Changes the sources of a few rooms, one place at a time, and shows which changes no unit test notices.
+"""Changes the sources of a few rooms, one place at a time, and shows which changes no test notices.
 
     tests/mutations/mutate.py --seed 1 --count 100           # about 15 s per mutant on two cores
     tests/mutations/mutate.py --room launcher/outputs --all
+    tests/mutations/mutate.py --again LOG                    # only those that survived in an earlier run
 
 Each mutant negates a condition, swaps && and ||, or removes a call whose result is not used (fsync, close, lock, erase
-...) or a POPRUN_TRY. The room's unit tests must then fail. Survivors are printed with file, line and change, and the
-exit code is 1 if fewer than --score of the mutants are found. A survivor for which survivors.txt gives a reason (one
-line each, `FILE: the line's text # reason`) does not count. Only a copy of the tree is changed."""
+...) or a POPRUN_TRY. One of the room's unit tests must then fail or, for rooms of the launcher, one of its tests of the
+real command (with the replica and data server of build/release). Survivors are printed with file, line and change, and
+the exit code is 1 if fewer than --score of the mutants are found. A survivor for which survivors.txt gives a reason
+(one line each, `FILE: the line's text # reason`) does not count. Only a copy of the tree is changed."""
 import argparse
 import dataclasses
+import os
 import pathlib
 import random
 import re
@@ -28,7 +31,14 @@ ROOMS = {
     "launcher/wire": (("launcher_wire_test", "*"), ("launcher_job_test", "*")),
     "replica/base/grpc": (("replica_base_test", "*"),),
 }
+# Room: tests of the real command, in tests/e2e.
+E2E = {
+    "launcher/outputs": ("checkpoint", "weights", "full_disk"),
+    "launcher/process": ("leftovers", "launcher"),
+    "launcher/wire": ("weights", "data_server", "checkpoint"),
+}
 TEST_SECONDS_MAX = 90
+E2E_SECONDS_MAX = 600
 
 
 @dataclasses.dataclass
@@ -79,6 +89,10 @@ class Tree:
         subprocess.run(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.build, "-DCMAKE_BUILD_TYPE=Debug",
                         "-DCMAKE_CXX_FLAGS=-O0 -g0 -Wno-error"], check=True, stdout=subprocess.DEVNULL)
 
+        for folder in ("bin", "lib"):
+            if (ROOT / "build/release" / folder).exists():
+                shutil.copytree(ROOT / "build/release" / folder, self.build / folder, dirs_exist_ok=True)
+
     def make(self, target):
         return subprocess.run(["cmake", "--build", self.build, "--target", target], capture_output=True, text=True,
                               check=False).returncode == 0
@@ -87,6 +101,16 @@ class Tree:
         try:
             return subprocess.run([self.build / "tests/unit" / target, f"--gtest_filter={tests}", "--gtest_brief=1"],
                                   capture_output=True, timeout=TEST_SECONDS_MAX, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def passes_e2e(self, name):
+        environment = {**os.environ, "POPRUN_EMU_BIN": str(self.build / "bin"), "POPRUN_EMU_ROOT": str(self.root),
+                       "POPRUN_EMU_FAKE_REPLICA": str(self.build / "tests/e2e/fake_replica")}
+        try:
+            return subprocess.run([sys.executable, "-B", "-m", "unittest", "-f", f"{name}_test"], env=environment,
+                                  cwd=self.root / "tests/e2e", capture_output=True, timeout=E2E_SECONDS_MAX,
+                                  check=False).returncode in (0, 77)
         except subprocess.TimeoutExpired:
             return False
 
@@ -103,6 +127,8 @@ class Tree:
                     return "does not compile"
                 if not self.passes(target, tests):
                     return "found"
+            if room in E2E and self.make("poprun-emu") and not all(map(self.passes_e2e, E2E[room])):
+                return "found"
             return "survives"
         finally:
             path.write_text(source)
@@ -123,19 +149,26 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--all", action="store_true", help="every mutant")
+    parser.add_argument("--again", type=pathlib.Path, help="only mutants that survived in this log")
     parser.add_argument("--room", choices=ROOMS, help="only this room")
     parser.add_argument("--score", type=float, default=0.9, help="fraction of the mutants that must be found")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/mutants", help="for the copy and its build")
     options = parser.parse_args()
     mutants = [(room, mutant) for room in ROOMS if options.room in (None, room)
                for file in sorted((ROOT / room).glob("*.cc")) for mutant in mutants_of(file.relative_to(ROOT))]
-    if not options.all:
+    if options.again:
+        survived = set(re.findall(r"^SURVIVES (.*)$", options.again.read_text(), re.MULTILINE))
+        mutants = [(room, mutant) for room, mutant in mutants if str(mutant) in survived]
+    elif not options.all:
         mutants = random.Random(options.seed).sample(mutants, min(options.count, len(mutants)))
     tree = Tree(options.folder)
     for room in sorted({room for room, _ in mutants}):
         for target, tests in ROOMS[room]:
             if not tree.make(target) or not tree.passes(target, tests):
                 sys.exit(f"{target} fails without a mutant")
+        for name in E2E.get(room, ()):
+            if not tree.make("poprun-emu") or not tree.make("fake_replica") or not tree.passes_e2e(name):
+                sys.exit(f"e2e_{name} fails without a mutant")
     allowed = reasons()
     table = {room: dict.fromkeys(("found", "survives", "allowed", "does not compile"), 0) for room in ROOMS}
     for number, (room, mutant) in enumerate(mutants, start=1):

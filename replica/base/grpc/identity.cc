@@ -26,7 +26,7 @@ namespace poprun {
 namespace {
 
 constexpr double kTokenBitsMin = 96;
-constexpr std::size_t kRatedCharacters = 100;  // The estimate takes quadratic time.
+constexpr std::size_t kRatedCharacters = 100;  // The cost of the estimate is quadratic in the length.
 constexpr int kRounds = 10'000;
 // The certificates and a key together fit in the 128 KiB that Linux allows an environment variable (execve(2)).
 constexpr std::size_t kAuthorityBytesMax = 100 * 1024;
@@ -184,14 +184,14 @@ Result<Key> read_key(const char* option, const std::string& path) {
   return key;
 }
 
-/// Checks that a user's certificates fit in the line that passes them to replicas.
+/// Checks that a user's certificates fit in the environment variable that passes them to replicas.
 Status check_fits(const char* option, const std::string& path, const std::string& pem, std::size_t bytes_max) {
   if (pem.size() <= bytes_max) {
     return {};
   }
   return fail(ErrorCode::kUsage,
-              fmt::format("{} {}: its certificates take {} B, but there is room for only {} B; give only "
-                          "those that this job needs",
+              fmt::format("{} {}: the certificates take up {} B, but at most {} B can be passed to replicas; include "
+                          "only the certificates that this job needs",
                           option, path, pem.size(), bytes_max));
 }
 
@@ -269,10 +269,11 @@ Status check_hard_to_guess(std::string_view token, std::string_view origin) {
 
 Result<TlsIdentity> read_identity(const TlsFiles& files) {
   if (files.certificate.empty() || files.key.empty() || files.authorities.empty()) {
-    return fail(ErrorCode::kUsage, fmt::format("--tls-cert, --tls-key and --tls-ca go together, but {} is missing",
-                                               files.certificate.empty() ? "--tls-cert"
-                                               : files.key.empty()       ? "--tls-key"
-                                                                         : "--tls-ca"));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--tls-cert, --tls-key and --tls-ca must be given together, but {} is missing",
+                            files.certificate.empty() ? "--tls-cert"
+                            : files.key.empty()       ? "--tls-key"
+                                                      : "--tls-ca"));
   }
   POPRUN_ASSIGN(const std::vector<Certificate> chain, read_certificates("--tls-cert", files.certificate));
   POPRUN_ASSIGN(const Key key, read_key("--tls-key", files.key));
@@ -331,7 +332,7 @@ Result<TlsIdentity> identity_from_line(std::string_view line) {
   }
   if (parts.size() != 4) {
     return fail(ErrorCode::kUsage,
-                fmt::format("an identity consists of 4 parts, but {} were given; poprun-emu creates it", parts.size()));
+                fmt::format("expected a TLS identity of 4 parts, as poprun-emu creates it, found {}", parts.size()));
   }
   return TlsIdentity{parts[0], parts[1], parts[2], parts[3]};
 }

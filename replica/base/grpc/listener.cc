@@ -75,8 +75,8 @@ constexpr std::size_t kPieceBytes = 256 << 10;
 constexpr std::chrono::milliseconds kBackOff{50};
 constexpr std::chrono::seconds kFarewell{1};
 
-/// Copies the bytes of one plain-text connection between the client and gRPC. Each direction ends by passing on its
-/// end; when both have ended, nobody holds the relay any more. Threads: the listener's.
+/// Copies the bytes of one plain-text connection between the client and gRPC. Each direction forwards the end of
+/// its stream; once both have done so, nothing references the relay. Threads: the listener's.
 class Relay : public std::enable_shared_from_this<Relay> {
  public:
   Relay(asio::io_context& loop, int client, int server, std::size_t header_bytes)
@@ -172,7 +172,7 @@ class Port final : public Listener {
     std::string bare = host;
     std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
     if (bare == "0.0.0.0" || bare == "::") {
-      // The wildcard of IPv6 also stands for that of IPv4, unless this machine has no IPv6.
+      // The IPv6 wildcard includes the IPv4 wildcard, unless this machine has no IPv6.
       return listen_at({tcp::v6(), port}, host).or_else([&](const Error&) {
         return listen_at({tcp::v4(), port}, host);
       });
@@ -277,7 +277,7 @@ class Port final : public Listener {
     });
   }
 
-  /// Accepts the connections that wait. Returns false if no file is left for one of them.
+  /// Accepts all pending connections. Returns false if the file descriptors run out.
   bool accept_all(int socket) {
     while (true) {
       const int file = accept4(socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -292,7 +292,7 @@ class Port final : public Listener {
     }
   }
 
-  /// Uses the reserve to accept and close a connection, so that its client knows.
+  /// Uses the reserved file descriptor to accept and close a connection, so that its client does not wait in vain.
   void turn_one_away(int socket) {
     POPRUN_RARE("listener.no-file-left");
     close(reserve_);
@@ -302,7 +302,7 @@ class Port final : public Listener {
     reserve_ = any_file();
   }
 
-  /// A new file gets the lowest free number, so the number shows how many files are open.
+  /// A new file gets the lowest free descriptor, which therefore shows how many files are open.
   void admit(int socket, int file) {
     const int on = 1;
     setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -353,7 +353,7 @@ class Port final : public Listener {
 
   Limits limits_;
   std::size_t files_max_ = 0;
-  int reserve_ = any_file();  ///< A file to close when no other is left.
+  int reserve_ = any_file();  ///< Reserved file descriptor, closed if the others run out.
   bool relays_plain_text_ = false;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> grpc_;
 

@@ -13,14 +13,14 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// The port of a gRPC server. gRPC's own accept loop stops for good when the process once runs out of files
-/// (CVE-2023-4785), and its parser takes time that grows with the square of a header's size. Therefore our thread
-/// accepts the connections:
+/// The port of a gRPC server. gRPC's own accept loop stops for good once the process runs out of file
+/// descriptors (CVE-2023-4785), and the time of its parser grows with the square of a header's size. Therefore our
+/// thread accepts the connections:
 ///
 ///     TLS          --> accept ------------------------> gRPC, which checks the client's certificate first
 ///     plain text   --> accept --> relay, HeaderGuard --> gRPC, over a pair of sockets
 ///
-/// A relay copies the bytes in both directions, once more than without it, and knows which connections have made a call.
+/// A relay copies the bytes in both directions, which is one extra copy, and knows which connections have made a call.
 /// Threads: one.
 namespace poprun {
 
@@ -51,9 +51,9 @@ class HeaderGuard {
 
 struct ListenerLimits {
   std::size_t header_bytes = (8 + 1) * 1024;  ///< 8 KiB, and padding.
-  std::chrono::milliseconds silence{10'000};  ///< Time in which a connection must make its first call.
+  std::chrono::milliseconds silence{10'000};  ///< Time within which a connection must make its first call.
   std::size_t connections = 16'384;           ///< Fewer if the process may open fewer files.
-  std::size_t files_kept = 64;                ///< Files that the process may still open at this limit.
+  std::size_t files_kept = 64;                ///< File descriptors reserved for the rest of the process.
 };
 
 class Listener {
@@ -72,15 +72,15 @@ class Listener {
 
   [[nodiscard]] virtual int port() const = 0;
 
-  /// Makes the server of `builder` receive the connections. Without an identity, they are in plain text. Call this
+  /// Passes the connections to the server that `builder` builds. Without an identity, they are in plain text. Call this
   /// before the server is built, and `start` afterwards.
   virtual void feed(grpc::ServerBuilder& builder, const std::optional<TlsIdentity>& identity) = 0;
   /// Begins to accept connections. Beyond a limit, a new connection replaces the oldest that has made no call; if all
   /// have, the new one is closed. A connection that makes no call in time is closed, too.
   virtual void start() = 0;
 
-  /// Closes the port. Connections last until the server closes them, or 1 s. Call this after the server's shutdown; the
-  /// destructor does the same.
+  /// Closes the port. Connections last until the server closes them, but at most 1 s. Call this after the server's
+  /// shutdown; the destructor does the same.
   virtual void stop() = 0;
 };
 

@@ -49,7 +49,7 @@ TEST(SharedMemory, SaysHowMuchCouldNotBeMapped) {
 
   ASSERT_FALSE(memory);
   EXPECT_EQ(memory.error().code, ErrorCode::kHostResources);
-  EXPECT_THAT(memory.error().message, HasSubstr("mapping of 1152921504606846976 B"));
+  EXPECT_THAT(memory.error().message, HasSubstr("cannot map 1152921504606846976 B"));
 }
 
 TEST(NodeSegment, OpensOnlyWithTheNonceOfItsCreator) {

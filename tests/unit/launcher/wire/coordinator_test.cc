@@ -637,6 +637,7 @@ TEST_F(CoordinatorTest, TellsWhoseHeartbeatItRefusesAndWhy) {
   ASSERT_EQ(failures.size(), 1U);
   EXPECT_EQ(failures[0].instance(), 3U);
   EXPECT_EQ(failures[0].replica(), 3U);
+  EXPECT_EQ(failures[0].exit_code(), static_cast<std::uint32_t>(exit_code_of(ErrorCode::kBug)));
   EXPECT_THAT(failures[0].message(), HasSubstr("the launcher refused this instance's heartbeat: "));
 }
 

@@ -455,8 +455,8 @@ TEST(CheckVariants, NeedMoreStagesThanOne) {
   config.mutable_pipeline()->add_layers_per_ipu(4);
 
   EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
-            "check needs several stages, but pipeline.layers-per-ipu = 4 makes only one; let the compiler choose the "
-            "stages, or choose other numbers of IPUs with --check-ipus");
+            "check needs several stages, but pipeline.layers-per-ipu = 4 results in only one; let the compiler choose "
+            "the stages, or choose other numbers of IPUs with --check-ipus");
 }
 
 TEST(CheckVariants, SayThatOneMicroBatchComparesLittle) {

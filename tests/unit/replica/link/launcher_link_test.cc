@@ -19,7 +19,7 @@ TEST(CoordinatorClient, SaysWhereItFoundNobody) {
   const auto joined = client.join(0.2);
   ASSERT_FALSE(joined);
   EXPECT_EQ(joined.error().code, ErrorCode::kUnreachable);
-  EXPECT_EQ(joined.error().message, "no connection to the launcher at 127.0.0.1:1 for 0.2 s");
+  EXPECT_EQ(joined.error().message, "could not connect to the launcher at 127.0.0.1:1 within 0.2 s");
   EXPECT_EQ(joined.error().facts.address, "127.0.0.1:1");
 }
 

@@ -130,10 +130,10 @@ TEST_F(BatchWindowTest, RefusesABatchWithMoreOrFewerTensors) {
     return taken.error().message;
   };
   EXPECT_EQ(refusal(program_of_batches(3), {}, 3),
-            "batch 0 from the data server has 2 tensors, but the model takes 3; serve the dataset of this job");
-  EXPECT_THAT(refusal(program_of_batches(1), {}, 1), HasSubstr("2 tensors, but the model takes 1"));
-  EXPECT_THAT(refusal(program_of({{0}, {0}}), {0}, 1), HasSubstr("2 tensors, but the model takes 1"));
-  EXPECT_THAT(refusal(program_of({{0}, {2, 1}}), {0}, 1), HasSubstr("2 tensors, but the model takes 3"));
+            "batch 0 from the data server has 2 tensors, but the model needs 3; serve the dataset of this job");
+  EXPECT_THAT(refusal(program_of_batches(1), {}, 1), HasSubstr("2 tensors, but the model needs 1"));
+  EXPECT_THAT(refusal(program_of({{0}, {0}}), {0}, 1), HasSubstr("2 tensors, but the model needs 1"));
+  EXPECT_THAT(refusal(program_of({{0}, {2, 1}}), {0}, 1), HasSubstr("2 tensors, but the model needs 3"));
 }
 
 TEST_F(BatchWindowTest, RefusesABatchOfOtherSizes) {
@@ -146,7 +146,7 @@ TEST_F(BatchWindowTest, RefusesABatchOfOtherSizes) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kData);
   EXPECT_EQ(refused.error().message,
-            "batch 0 from the data server: tensor 't' has 4 B, but the model takes 5 B (u8[5])");
+            "batch 0 from the data server: tensor 't' has 4 B, but the model needs 5 B (u8[5])");
 }
 
 TEST(BatchWindow, FetchesAheadOfItsReaders) {

@@ -79,7 +79,7 @@ TEST(MachineOperations, ACopyReadsNothingThatItHasOverwritten) {
   EXPECT_TRUE(verify(graph, Copy{{a, b}, {a, a}}.operation()));
   const Status status = verify(graph, Copy{{a, b}, {b, a}}.operation());
   ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().message, "'b' is copied after the copy that overwrites it");
+  EXPECT_EQ(status.error().message, "copy overwrites 'b' before copying it; reorder the tensors");
 }
 
 TEST(MachineOperations, RefuseCopiesAndStashesOfOtherTypes) {

@@ -52,7 +52,8 @@ TEST(Identity, OfFilesWantsAllThree) {
   const auto refused = read_identity({.certificate = "c.pem", .key = "", .authorities = "a.pem"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(refused.error().message, "--tls-cert, --tls-key and --tls-ca go together, but --tls-key is missing");
+  EXPECT_EQ(refused.error().message,
+            "--tls-cert, --tls-key and --tls-ca must be given together, but --tls-key is missing");
 }
 
 // Linux does not start a process that has an environment variable of 128 KiB.
@@ -76,8 +77,8 @@ TEST(Identity, OfFilesFitsIntoAnEnvironmentVariable) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_EQ(refused.error().message,
-            fmt::format("--tls-ca {}: its certificates take {} B, but there is room for only 102400 B; "
-                        "give only those that this job needs",
+            fmt::format("--tls-ca {}: the certificates take up {} B, but at most 102400 B can be passed to replicas; "
+                        "include only the certificates that this job needs",
                         files.authorities, many.size()));
 }
 
