@@ -50,13 +50,19 @@ DeviceTime time_of_work(const Device& device, const Work& work) {
   const std::int64_t arithmetic =
       per_tile(work.macs, macs_per_cycle(device, work.arithmetic)) + per_tile(work.vector_flops, vector_rate);
   const std::int64_t traffic = per_tile(work.memory_traffic.count(), device.load_bytes_per_cycle);
-  return {.compute = Cycles{std::max(arithmetic, traffic)},
-          .exchange = Cycles{per_tile(work.exchanged.count(), device.exchange_bytes_per_cycle)},
+  return {.compute = Cycles{std::max(arithmetic, traffic)} + device.call_cycles * work.compute_sets,
+          .exchange = time_of_exchange(device, ceil_div(work.exchanged.count(), device.tiles)),
           .link = {},
           .host = {},
           .streaming = {},
           .sync = device.sync_cycles * work.compute_sets,
           .flops = 2 * work.macs + work.vector_flops};
+}
+
+Cycles time_of_exchange(const Device& device, std::int64_t bytes_of_tile) {
+  return bytes_of_tile == 0
+             ? Cycles{}
+             : device.exchange_start_cycles + Cycles{ceil_div(bytes_of_tile, device.exchange_bytes_per_cycle)};
 }
 
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes) {
@@ -78,8 +84,7 @@ DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes 
   DeviceTime through = time;
   (time.host > Cycles{} ? through.host : through.streaming) += time.sync;
   through.sync = device.sync_cycles;
-  through.exchange =
-      Cycles{ceil_div(bytes.count(), std::min(device.tiles, device.io_tiles) * device.exchange_bytes_per_cycle)};
+  through.exchange = time_of_exchange(device, ceil_div(bytes.count(), std::min(device.tiles, device.io_tiles)));
   return through;
 }
 
@@ -125,17 +130,19 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vec
 
 namespace {
 
-/// Models a ring within each domain, then a ring between the domains.
+/// Models a ring within each domain, then one between the domains, which the IPUs of a replica use together.
 DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
                              std::int64_t halves) {
   const std::int64_t replicas_per_domain =
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
   const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
   DeviceTime time = ring(device, bytes, replicas_per_domain, halves, device.link_bytes_per_second);
-  const Bytes shard{ceil_div(bytes.count(), replicas_per_domain)};
-  const DeviceTime between = ring(device, shard, domains, halves, device.gateway_bytes_per_second);
+  const DeviceTime between = ring(device, bytes * ipus_per_replica, domains, halves, device.gateway_bytes_per_second);
   time.link += between.link;
   time.sync += between.sync;
+  if (replicas > 1) {
+    time.link += Cycles{static_cast<std::int64_t>(std::ceil(device.collective_seconds * device.clock_hz))};
+  }
   return time;
 }
 

@@ -29,9 +29,12 @@ struct Device {
   std::int64_t load_bytes_per_cycle = 0;      ///< Between a tile's memory and its registers.
   std::int64_t exchange_bytes_per_cycle = 0;  ///< Received by one tile from other tiles.
   Cycles sync_cycles;                         ///< One synchronisation of all tiles of an IPU.
+  Cycles exchange_start_cycles;               ///< Start of one exchange between tiles, before its first byte.
+  Cycles call_cycles;                         ///< Call of one compute set's vertices by a tile's supervisor.
   Cycles link_sync_cycles;                    ///< One synchronisation of linked IPUs.
   double link_bytes_per_second = 0;           ///< Usable rate of an IPU-Link rail in one direction.
-  double gateway_bytes_per_second = 0;        ///< One IPU's share of the GW-Links in one direction.
+  double collective_seconds = 0;              ///< Start of one collective between replicas.
+  double gateway_bytes_per_second = 0;        ///< A machine's GW-Links in one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
   double streaming_bytes_per_second = 0;      ///< To or from Streaming Memory; one IPU's share.
@@ -62,7 +65,7 @@ struct Work {
   std::int64_t vector_flops = 0;  ///< Operations on the vector units.
   Bytes memory_traffic;           ///< Read and written in tile memory.
   Bytes exchanged;                ///< Moved between tiles.
-  std::int64_t compute_sets = 1;  ///< Each costs a synchronisation.
+  std::int64_t compute_sets = 1;  ///< Each costs a synchronisation and a call.
   Arithmetic arithmetic = Arithmetic::kF32;
 };
 
@@ -80,11 +83,16 @@ struct DeviceTime {
 };
 
 /// Returns the time of an operation whose work is spread evenly over all tiles of one IPU:
-///   compute  = max(macs / matrix rate + vector_flops / vector rate, traffic / load rate), per tile
-///   exchange = exchanged / exchange rate, per tile
+///   compute  = max(macs / matrix rate + vector_flops / vector rate, traffic / load rate), per tile,
+///              + compute_sets * call_cycles
+///   exchange = exchanged / exchange rate, per tile, + exchange_start_cycles if anything is exchanged
 ///   sync     = compute_sets * sync_cycles
 /// The bulk-synchronous order (sync, exchange, compute) is the IPU's execution model [D].
 DeviceTime time_of_work(const Device& device, const Work& work);
+
+/// Returns the time of an exchange in which the tile that receives most receives this many bytes; 0 if it receives
+/// none.
+Cycles time_of_exchange(const Device& device, std::int64_t bytes_of_tile);
 
 /// Returns the time to copy `bytes` between the host and one IPU.
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
@@ -126,8 +134,10 @@ DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t repli
 
 /// Returns the time of an all-reduce of `bytes` over `replicas` replicas of `ipus_per_replica` IPUs each. It is a ring
 /// reduce-scatter and a ring all-gather over IPU-Links, each with n - 1 steps of bytes / n. Beyond one IPU-Link domain,
-/// the rings are hierarchical, and the domains' shards are all-reduced over GW-Links (poplibs,
-/// lib/popops/Collectives.cpp, and the Pod reference designs).
+/// the rings are hierarchical, and the domains' sums are all-reduced over GW-Links (poplibs,
+/// lib/popops/Collectives.cpp, and the Pod reference designs). One ring of one machine's GW-Links per domain carries
+/// the sums of all shards and all IPUs of a replica [I]: MLPerf's steps on 128 and 256 IPUs are that much longer than
+/// on 64.
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

@@ -17,7 +17,7 @@ Cycles cycles_of(Bytes bytes, std::int64_t rate) {
 Cycles exchange_of(const Device& device, const std::vector<Received>& received) {
   Cycles cycles;
   for (const Received& tensor : received) {
-    cycles += cycles_of(tensor.most(), device.exchange_bytes_per_cycle);
+    cycles += time_of_exchange(device, tensor.most().count());
   }
   return cycles;
 }
@@ -105,11 +105,14 @@ DeviceTime time_of_product(const Device& device, const Graph& graph, const Opera
 
 DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes input) {
   const planner::PlanCycles& cycles = plan.cost.cycles;
-  const std::int64_t sets_of_step = plan.splits.reduction_depth() > 1 ? 4 : 3;
+  const bool adds_partials = plan.splits.reduction_depth() > 1;
   DeviceTime time;
-  time.exchange = cycles.exchange();
-  time.compute = cycles.total() - cycles.exchange() + cycles_of(input, device.tiles * device.load_bytes_per_cycle);
-  time.sync = device.sync_cycles * (2 + plan.splits.serial() * sets_of_step);
+  const std::int64_t sets = 2 + plan.splits.serial() * (adds_partials ? 4 : 3);
+  const std::int64_t exchanges = 1 + plan.splits.serial() * (adds_partials ? 2 : 1);
+  time.exchange = cycles.exchange() + device.exchange_start_cycles * exchanges;
+  time.compute = cycles.total() - cycles.exchange() + cycles_of(input, device.tiles * device.load_bytes_per_cycle) +
+                 device.call_cycles * sets;
+  time.sync = device.sync_cycles * sets;
   time.flops = 2 * plan.product.macs();
   return time;
 }

@@ -85,15 +85,19 @@ class OneOperation {
   Device device_ = four_tiles();
 };
 
+// What each compute set, and each exchange that moves anything, takes in addition.
+const Cycles kCall = four_tiles().call_cycles;
+const Cycles kStart = four_tiles().exchange_start_cycles;
+
 TEST(Cost, AnElementwiseOperatorTakesAsLongAsTheFullestTile) {
   const OneOperation even("b = relu(a)");
   // Each tile reads and writes 60 elements: 480 B.
-  EXPECT_EQ(even.time().compute, Cycles{60});
+  EXPECT_EQ(even.time().compute, kCall + Cycles{60});
 
   OneOperation uneven("b = relu(a)");
   uneven.lay("a", kUneven).lay("b", kUneven);
   // Tile 0 reads and writes 180 elements: 1,440 B.
-  EXPECT_EQ(uneven.time().compute, Cycles{180});
+  EXPECT_EQ(uneven.time().compute, kCall + Cycles{180});
   EXPECT_EQ(uneven.time().exchange, Cycles{0});
   EXPECT_EQ(uneven.time().sync, four_tiles().sync_cycles);
   EXPECT_EQ(uneven.time().flops, even.time().flops);
@@ -104,8 +108,8 @@ TEST(Cost, AnOperandThatLiesElsewhereIsReceivedByTheTilesOfTheResult) {
   add.lay("a", kUneven).lay("c", kUneven);
   // Tile 0 reads two numbers and writes one for each of its 180 elements: 2,160 B at 8 B per cycle. It receives 180
   // numbers of b, 720 B at 4 B per cycle, without a further exchange phase.
-  EXPECT_EQ(add.time().compute, Cycles{270});
-  EXPECT_EQ(add.time().exchange, Cycles{180});
+  EXPECT_EQ(add.time().compute, kCall + Cycles{270});
+  EXPECT_EQ(add.time().exchange, kStart + Cycles{180});
   EXPECT_EQ(add.time().sync, four_tiles().sync_cycles);
 
   add.lay("b", kUneven);
@@ -115,7 +119,7 @@ TEST(Cost, AnOperandThatLiesElsewhereIsReceivedByTheTilesOfTheResult) {
 TEST(Cost, ASmallOperandIsSpreadOverAllTiles) {
   OneOperation add("c = add(a, s)");
   // The 24 B of s are on three tiles, which send 8 B each.
-  EXPECT_EQ(add.time().exchange, Cycles{2});
+  EXPECT_EQ(add.time().exchange, kStart + Cycles{2});
 }
 
 TEST(Cost, WhatIsReceivedIsHeldMeanwhile) {
@@ -134,24 +138,24 @@ TEST(Cost, AReductionWorksWhereItsOperandLies) {
   sum.lay("a", kUneven);
   // 960 B are read and 24 B are written, 984 B / 4 per tile if even. Tile 0 has 180 of the 240 elements, so it counts
   // three times as much: 738 B, in 93 cycles.
-  EXPECT_EQ(sum.time().compute, Cycles{93});
+  EXPECT_EQ(sum.time().compute, kCall + Cycles{93});
   // The result of 24 B arrives on one tile. The exchange that the operator declares is only 18 B per tile.
-  EXPECT_EQ(sum.time().exchange, Cycles{6});
+  EXPECT_EQ(sum.time().exchange, kStart + Cycles{6});
 }
 
 TEST(Cost, AStashIsWrittenWhereItsEntriesLie) {
   OneOperation alike("stash = stash(a)");
   alike.lay("a", kUneven);
   // 180 numbers are read and written.
-  EXPECT_EQ(alike.time().compute, Cycles{180});
+  EXPECT_EQ(alike.time().compute, kCall + Cycles{180});
   EXPECT_EQ(alike.time().exchange, Cycles{0});
 
   const OneOperation elsewhere("stash = stash(a)");
-  EXPECT_EQ(elsewhere.time().compute, Cycles{60});
-  EXPECT_EQ(elsewhere.time().exchange, Cycles{180}) << "720 B of an entry on tile 0";
+  EXPECT_EQ(elsewhere.time().compute, kCall + Cycles{60});
+  EXPECT_EQ(elsewhere.time().exchange, kStart + Cycles{180}) << "720 B of an entry on tile 0";
 
   OneOperation restored("a = restore(stash)");
-  EXPECT_EQ(restored.time().exchange, Cycles{60}) << "240 B on each tile";
+  EXPECT_EQ(restored.time().exchange, kStart + Cycles{60}) << "240 B on each tile";
   restored.lay("a", kUneven);
   EXPECT_EQ(restored.time().exchange, Cycles{0});
 }
@@ -161,7 +165,7 @@ TEST(Cost, AViewTakesTimeOnlyWhereItLiesOnOtherTiles) {
   EXPECT_EQ(view.time_as_view().total(), Cycles{0});
 
   view.lay("b", kUneven);
-  EXPECT_EQ(view.time_as_view().exchange, Cycles{180});
+  EXPECT_EQ(view.time_as_view().exchange, kStart + Cycles{180});
   EXPECT_EQ(view.time_as_view().sync, four_tiles().sync_cycles);
   EXPECT_EQ(view.time_as_view().compute, Cycles{0});
 }
@@ -194,13 +198,13 @@ TEST(Cost, OperandsOfAProductThatLieOtherwiseThanItReadsThemAreRegrouped) {
   // A quarter of 8,192 B arrives on each tile. The plan already counts the time to write it.
   const Mapping all_on_one = linear_mapping(64 * 32, 2, 1);
   const DeviceTime other_input = time(all_on_one, layout.weights);
-  EXPECT_EQ(other_input.exchange, as_planned.exchange + Cycles{512});
+  EXPECT_EQ(other_input.exchange, as_planned.exchange + kStart + Cycles{512});
   EXPECT_EQ(other_input.compute, as_planned.compute);
 
   // A quarter of the 2,048 B of weights arrives on each tile at 4 B per cycle, and is written at 8 B per cycle.
   const DeviceTime other_weights = time(layout.input, linear_mapping(16 * 32, 2, 1));
   if (planned->plan->splits.serial() == 1) {
-    EXPECT_EQ(other_weights.exchange, as_planned.exchange + Cycles{128});
+    EXPECT_EQ(other_weights.exchange, as_planned.exchange + kStart + Cycles{128});
     EXPECT_EQ(other_weights.compute, as_planned.compute + Cycles{64});
   }
   EXPECT_EQ(other_weights.sync, as_planned.sync);
