@@ -12,8 +12,9 @@
 
 /// Synthetic data for benchmarks and first experiments. It is a function of the source alone.
 ///
-///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
-///       images u8 [C, H, W] of noise with a bright band of rows whose position encodes the label
+///   synthetic:images=CxHxW[,type=byte|float][,classes=10][,items=60000][,seed=0]
+///       images u8 [C, H, W] of noise with a bright band of rows whose position encodes the label; floats are the same
+///       images, normalised to -1 .. 1
 ///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
 ///       uniform random ids below N, enough for `items` windows (token_windows.h); masked-lm reserves the
 ///       last id, N - 1, for the mask
@@ -39,9 +40,10 @@ Result<Parameters> parameters_of(const Source& source) {
   }
   for (const auto& [key, value] : parameters) {
     if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&
-        key != (images ? "classes" : "vocabulary")) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: {} is not a parameter of this source; available: {}, items, seed",
-                                                 source.text, key, images ? "images, classes" : "tokens, vocabulary"));
+        key != (images ? "classes" : "vocabulary") && !(images && key == "type")) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} is not a parameter of this source; available: {}, items, seed", source.text, key,
+                              images ? "images, type, classes" : "tokens, vocabulary"));
     }
   }
   return parameters;
@@ -68,14 +70,20 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
   POPRUN_ASSIGN(const auto shape, parse_image_shape(parameters.find("images")->second));
   POPRUN_ASSIGN(const auto classes, integer_parameter(parameters, "classes", 10, 1, 1 << 20));
   POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 60'000, 1, std::uint64_t{1} << 40));
+  const auto type = parameters.find("type");
+  const bool floats = type != parameters.end() && type->second == "float";
+  if (type != parameters.end() && !floats && type->second != "byte") {
+    return fail(ErrorCode::kUsage, fmt::format("data.source: type = {} must be byte or float", type->second));
+  }
   proto::Dataset description;
-  add_tensor(description, "images", "u8", {shape.begin(), shape.end()});
+  add_tensor(description, "images", floats ? "f32" : "u8", {shape.begin(), shape.end()});
   add_tensor(description, "labels", "i32", {});
   description.set_train_items(items);
   description.set_test_items(std::max<std::uint64_t>(1, items / 6));
   description.set_classes(static_cast<std::uint32_t>(classes));
-  description.set_mean(0.5F);
-  description.set_deviation(0.5F);
+  // Float images arrive normalised.
+  description.set_mean(floats ? 0 : 0.5F);
+  description.set_deviation(floats ? 1 : 0.5F);
   return description;
 }
 
@@ -95,17 +103,23 @@ class SyntheticImages final : public Dataset {
       return;
     }
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(0)));
+    const bool floats = description().tensors(0).element() == "f32";
     const std::uint64_t height = description().tensors(0).sample_shape(1);
     const std::uint64_t width = description().tensors(0).sample_shape(2);
     std::array<std::uint32_t, 4> noise{};
-    for (std::uint64_t i = 0; i < destination.size(); ++i) {
+    for (std::uint64_t i = 0; i < destination.size() / (floats ? sizeof(float) : 1); ++i) {
       if (i % 16 == 0) {
         noise = philox(key, sample.item, 1 + i / 16);
       }
       const std::uint64_t row = i / width % height;
       const bool bright = row * description().classes() / height == label;
       const std::uint32_t pixel = (noise[i % 16 / 4] >> (i % 4 * 8) & 127U) + (bright ? 128U : 0U);
-      destination[i] = static_cast<std::byte>(pixel);
+      if (floats) {
+        const float normalised = (static_cast<float>(pixel) / 255.0F - 0.5F) / 0.5F;
+        std::memcpy(destination.data() + i * sizeof(float), &normalised, sizeof(float));
+      } else {
+        destination[i] = static_cast<std::byte>(pixel);
+      }
     }
   }
 
@@ -194,7 +208,7 @@ Result<std::shared_ptr<const Stored>> read(const Source& source) {
 
 const DatasetFamily& synthetic() {
   static constexpr DatasetFamily kFamily = {
-      .form = "synthetic:images=CxHxW,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
+      .form = "synthetic:images=CxHxW,type=T,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
       .parameters = kTokenParameters,
       .stored = kStored,
       .accepts = [](std::string_view text) { return text.starts_with(kSyntheticPrefix); },

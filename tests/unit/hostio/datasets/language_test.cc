@@ -216,7 +216,27 @@ TEST(Synthetic, MakesImagesThatTellTheirLabel) {
   }
 }
 
+TEST(Synthetic, MakesTheSameImagesAsNormalisedFloats) {
+  const auto bytes = load_dataset("synthetic:images=1x20x6,type=byte,seed=3");
+  const auto floats = load_dataset("synthetic:images=1x20x6,type=float,seed=3");
+  ASSERT_TRUE(bytes && floats) << floats.error().message;
+  EXPECT_EQ((*floats)->description().tensors(0).element(), "f32");
+  EXPECT_EQ((*floats)->description().mean(), 0);
+  EXPECT_EQ((*floats)->description().deviation(), 1);
+  for (const proto::Split split : {proto::SPLIT_TRAIN, proto::SPLIT_TEST}) {
+    std::vector<std::byte> image(120);
+    std::vector<float> normalised(120);
+    (*bytes)->read({.split = split, .item = 7}, 0, image);
+    (*floats)->read({.split = split, .item = 7}, 0, std::as_writable_bytes(std::span(normalised)));
+    for (std::size_t i = 0; i < image.size(); ++i) {
+      EXPECT_NEAR(normalised[i], std::to_integer<int>(image[i]) / 127.5 - 1, 1e-6) << i;
+    }
+  }
+}
+
 TEST(Synthetic, SaysWhatItNeeds) {
+  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,type=half").error().message,
+              HasSubstr("type = half must be byte or float"));
   EXPECT_THAT(load_dataset("synthetic:noise=3").error().message, HasSubstr("images=CxHxW or tokens must follow"));
   EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message,
               HasSubstr("images = 1x28 must have the form CxHxW"));
