@@ -13,6 +13,7 @@
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
 #include "replica/choices/choices.h"
+#include "replica/device/calibration.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -235,6 +236,15 @@ Rows memory() {
                OneOf<TileStorage>{})};
 }
 
+/// Lists the frameworks: "none 0 s, popart 0.16 s".
+std::string host_call_list() {
+  std::string list;
+  for (const FittedSeconds& call : host_calls()) {
+    list += fmt::format("{}{} {} s", list.empty() ? "" : ", ", call.name, call.seconds);
+  }
+  return list;
+}
+
 Rows device_report() {
   return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()), Choice{device_names()}),
           file_key("device.tiles", "N", "", "Number of tiles per IPU, to emulate a smaller IPU (default: all)",
@@ -245,6 +255,10 @@ Rows device_report() {
                    Integer{0, 192}),
           file_key("device.bytes-per-tile", "N", "",
                    "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)", Integer{1024, 1 << 24}),
+          file_key("device.host-call", "FRAMEWORK|SECONDS", "none",
+                   "Host time that each training step takes in addition: that of a framework (" + host_call_list() +
+                       "), fitted to published results, or a number of seconds",
+                   HostCall{}),
           file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",
                    Integer{1, 1'000'000'000'000'000}),
           with_value({.name = "report.dump-tensors",

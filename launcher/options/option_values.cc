@@ -12,6 +12,7 @@
 #include <google/protobuf/stubs/common.h>
 
 #include "launcher/options/shell_words.h"
+#include "replica/device/calibration.h"
 
 namespace poprun::launcher {
 namespace {
@@ -49,6 +50,14 @@ std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t mo
     values.push_back(value);
   }
   return fmt::format("; write out each number: {}", fmt::join(values, " "));
+}
+
+std::vector<std::string_view> names_of_host_calls() {
+  std::vector<std::string_view> names;
+  for (const FittedSeconds& call : host_calls()) {
+    names.push_back(call.name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -93,6 +102,14 @@ Read<std::string> Choice::read(const std::string& text) const {
     return allowed(fmt::format("{}", fmt::join(choices, ", ")));
   }
   return text;
+}
+
+Read<std::string> HostCall::read(const std::string& text) const {
+  const bool named = std::ranges::find(host_calls(), text, &FittedSeconds::name) != host_calls().end();
+  if (!named && !Real{0, 3600}.read(text)) {
+    return allowed(fmt::format("{} or a number of seconds from 0 to 3600", fmt::join(names_of_host_calls(), ", ")));
+  }
+  return text == "none" ? "" : text;
 }
 
 Read<std::string> Text::read(const std::string& text) const {

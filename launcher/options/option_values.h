@@ -62,6 +62,11 @@ struct OneOf {
   }
 };
 
+/// A framework of replica/device/calibration.h, or a number of seconds. "none" becomes "".
+struct HostCall {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
 /// Any non-empty text that can be printed on one line. It must be UTF-8, since it is sent in protobuf messages.
 struct Text {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;

@@ -76,9 +76,10 @@ std::string host_text(const proto::HostTime& host) {
   const std::string calls = host.calls() == 1  ? "1 call"
                             : host.calls() < 1 ? fmt::format("1 call in {:.0f}", 1 / host.calls())
                                                : fmt::format("{:.0f} calls", host.calls());
-  return fmt::format("{} in, {} out, {} included; {}, {} on top (fitted)", size(host.bytes_to_device()),
+  return fmt::format("{} in, {} out, {} included; {}, {} {}", size(host.bytes_to_device()),
                      size(host.bytes_from_device()), duration_text(host.stream_seconds()), calls,
-                     duration_text(host.call_seconds()));
+                     duration_text(host.call_seconds()),
+                     host.calls_are_counted() ? "included (device.host-call)" : "on top (fitted)");
 }
 
 std::string rate_text(double samples_per_second) {

@@ -9,19 +9,13 @@
 #include <vector>
 
 #include "replica/choices/choices.h"
+#include "replica/device/calibration.h"
 #include "replica/program/host_contract.h"
 #include "replica/program/lanes.h"
 #include "replica/program/timeline.h"
 
 namespace poprun {
 namespace {
-
-/// Host time of one call of a Program's function, in addition to the device step: dispatch in the framework,
-/// synchronisation, and fetching of results. Unlike the figures of device.h, it is fitted to measurements. It is the
-/// constant c of `a * convolutions + b * batch + c`, the wall time of a batch in Graphcore's table 2.1 (ResNeXt-50
-/// inference through PyTorch, one call per batch), and comes from the rows of batches 2, 6, 10, 14 and 18 (poplibs,
-/// lib/poplin/ConvPlan.cpp).
-constexpr double kHostCallSeconds = 1.85e-3;
 
 /// One replica's figures, as it sends them to the other replicas.
 struct Figures {
@@ -147,7 +141,7 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
   host.set_bytes_from_device(mean(static_cast<double>(traffic.from_device.count())));
   host.set_stream_seconds(mean(device_seconds(program, streams)));
   host.set_calls(mean(1));
-  host.set_call_seconds(mean(kHostCallSeconds));
+  host.set_call_seconds(mean(kInferenceCall.seconds));
   return host;
 }
 
@@ -195,7 +189,6 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   proto::DeviceTime device;
   device.set_clock_hz(program.device().clock_hz());
   device.set_step_seconds(seconds(call.length));
-  device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) / device.step_seconds());
   device.set_utilisation(call.utilisation());
   for (std::size_t ipu = 0; ipu < call.busy.size(); ++ipu) {
     add_cost(*device.mutable_step_cost(), call.busy[ipu]);
@@ -210,6 +203,12 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
     time.set_idle_seconds(seconds(call.idle_cycles(ipu)));
   }
   *device.mutable_host() = host_time(program, called, call, steps);
+  if (const std::string& host_call = config.device().host_call(); !inference && !host_call.empty()) {
+    device.mutable_host()->set_call_seconds(host_call_seconds(host_call));
+    device.mutable_host()->set_calls_are_counted(true);
+    device.set_step_seconds(device.step_seconds() + device.host().call_seconds());
+  }
+  device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) / device.step_seconds());
   for (const proto::StageTime& stage : stage_times(program, called)) {
     *device.add_stages() = stage;
   }

@@ -42,6 +42,21 @@ TEST(Options, TilesAreExactWhereAskedFor) {
             "steps; leave out one of them");
 }
 
+TEST(Options, TheHostsShareOfAStepIsThatOfAFrameworkOrANumberOfSeconds) {
+  const auto host_call = [](const char* value) {
+    return parse({"--device.host-call", value})->config.device().host_call();
+  };
+  EXPECT_EQ(parse({})->config.device().host_call(), "");
+  EXPECT_EQ(host_call("none"), "");
+  EXPECT_EQ(host_call("popart"), "popart");
+  EXPECT_EQ(host_call("0.25"), "0.25");
+  for (const char* wrong : {"tensorflow", "-1", "3601", "nan", "1 s"}) {
+    EXPECT_THAT(error_of({"--device.host-call", wrong}),
+                HasSubstr("none, popart, poptorch or a number of seconds from 0 to 3600"))
+        << wrong;
+  }
+}
+
 TEST(Options, SomeTilesCanBeForTransfersAlone) {
   EXPECT_EQ(parse({})->config.device().io_tiles(), 0U);
   EXPECT_EQ(parse({"--device.io-tiles", "128"})->config.device().io_tiles(), 128U);
@@ -412,7 +427,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"), "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
-            "io-tiles, bytes-per-tile, streaming-bytes");
+            "io-tiles, bytes-per-tile, host-call, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
             "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
             "memory, device, report");

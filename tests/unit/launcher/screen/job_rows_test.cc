@@ -44,6 +44,9 @@ TEST(JobRows, TellTheHostsPartOfAStepAndWhatComesBesides) {
             "11.5 MiB in, 78.1 KiB out, 2.190 ms included; 1 call, 1.850 ms on top (fitted)");
   EXPECT_EQ(host_text(host(12.5, 0, 1e-6, 1.0 / 100, 18.5e-6)),
             "12 B in, 0 B out, 1.0 us included; 1 call in 100, 18.5 us on top (fitted)");
+  proto::HostTime counted = host(12.5, 0, 1e-6, 1, 0.16);
+  counted.set_calls_are_counted(true);
+  EXPECT_EQ(host_text(counted), "12 B in, 0 B out, 1.0 us included; 1 call, 160.000 ms included (device.host-call)");
 }
 
 TEST(JobRows, TellWhatOfTransfersByIoTilesIsHidden) {

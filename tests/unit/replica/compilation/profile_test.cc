@@ -2,6 +2,9 @@
 
 #include "replica/compilation/profile.h"
 
+#include <map>
+#include <string>
+
 #include <gmock/gmock.h>
 
 #include "replica/compiler/automatic.h"
@@ -97,6 +100,20 @@ TEST(DeviceTime, KeepsWhatCallsTakeOnTheHostOutOfTheStep) {
   EXPECT_EQ(time.host().calls(), 1);
   EXPECT_DOUBLE_EQ(time.host().call_seconds(), 1.85e-3);
   EXPECT_THAT(time.stages(), IsEmpty());
+}
+
+TEST(DeviceTime, OfAStepIncludesTheHostCallIfTheJobAsksForIt) {
+  proto::RunConfig config = one_replica();
+  const proto::DeviceTime without = device_time(streaming_program("train"), config, {});
+  EXPECT_FALSE(without.host().calls_are_counted());
+  for (const auto& [text, seconds] : std::map<std::string, double>{{"0.25", 0.25}, {"popart", 0.16}, {"0", 0}}) {
+    config.mutable_device()->set_host_call(text);
+    const proto::DeviceTime time = device_time(streaming_program("train"), config, {});
+    EXPECT_TRUE(time.host().calls_are_counted());
+    EXPECT_DOUBLE_EQ(time.host().call_seconds(), seconds);
+    EXPECT_DOUBLE_EQ(time.step_seconds(), without.step_seconds() + seconds);
+    EXPECT_DOUBLE_EQ(time.samples_per_second(), 4 / time.step_seconds());
+  }
 }
 
 TEST(DeviceTime, SharesOneCallAmongTheBatchesOfInference) {
