@@ -6,8 +6,8 @@
     tests/mutations/mutate.py --again LOG                    # only those that survived in an earlier run
 
 Each mutant negates a condition, swaps && and ||, or removes a call whose result is not used (fsync, close, lock, erase
-...) or a POPRUN_TRY. One of the room's unit tests must then fail or, for rooms of the launcher, one of its tests of the
-real command (with the replica and data server of build/release). Survivors are printed with file, line and change, and
+...) or a POPRUN_TRY. One of the room's unit tests must then fail or one of its tests of the real command (with the
+replica of build/release). Survivors are printed with file, line and change, and
 the exit code is 1 if fewer than --score of the mutants are found. A survivor for which survivors.txt gives a reason
 (one line each, `FILE: the line's text # reason`) does not count. Only a copy of the tree is changed."""
 import argparse
@@ -36,7 +36,10 @@ E2E = {
     "launcher/outputs": ("checkpoint", "weights", "full_disk"),
     "launcher/process": ("leftovers", "launcher"),
     "launcher/wire": ("weights", "data_server", "checkpoint"),
+    "replica/base/grpc": ("data_server",),
 }
+# The programs of the mutated tree with which these tests run; all others are those of build/release.
+PROGRAMS = ("poprun-emu", "poprun-emu-hostio", "fake_replica")
 TEST_SECONDS_MAX = 90
 E2E_SECONDS_MAX = 600
 
@@ -93,8 +96,8 @@ class Tree:
             if (ROOT / "build/release" / folder).exists():
                 shutil.copytree(ROOT / "build/release" / folder, self.build / folder, dirs_exist_ok=True)
 
-    def make(self, target):
-        return subprocess.run(["cmake", "--build", self.build, "--target", target], capture_output=True, text=True,
+    def make(self, *targets):
+        return subprocess.run(["cmake", "--build", self.build, "--target", *targets], capture_output=True, text=True,
                               check=False).returncode == 0
 
     def passes(self, target, tests):
@@ -127,7 +130,7 @@ class Tree:
                     return "does not compile"
                 if not self.passes(target, tests):
                     return "found"
-            if room in E2E and self.make("poprun-emu") and not all(map(self.passes_e2e, E2E[room])):
+            if self.make(*PROGRAMS) and not all(map(self.passes_e2e, E2E[room])):
                 return "found"
             return "survives"
         finally:
@@ -157,8 +160,10 @@ def main():
     mutants = [(room, mutant) for room in ROOMS if options.room in (None, room)
                for file in sorted((ROOT / room).glob("*.cc")) for mutant in mutants_of(file.relative_to(ROOT))]
     if options.again:
-        survived = set(re.findall(r"^SURVIVES (.*)$", options.again.read_text(), re.MULTILINE))
-        mutants = [(room, mutant) for room, mutant in mutants if str(mutant) in survived]
+        # Lines may have moved meanwhile.
+        survived = set(re.findall(r"^SURVIVES (.*?):\d+(: .*)$", options.again.read_text(), re.MULTILINE))
+        mutants = [(room, mutant) for room, mutant in mutants
+                   if (str(mutant.file), f": {mutant.what}: {mutant.before.strip()}") in survived]
     elif not options.all:
         mutants = random.Random(options.seed).sample(mutants, min(options.count, len(mutants)))
     tree = Tree(options.folder)
@@ -166,8 +171,8 @@ def main():
         for target, tests in ROOMS[room]:
             if not tree.make(target) or not tree.passes(target, tests):
                 sys.exit(f"{target} fails without a mutant")
-        for name in E2E.get(room, ()):
-            if not tree.make("poprun-emu") or not tree.make("fake_replica") or not tree.passes_e2e(name):
+        for name in E2E[room]:
+            if not tree.make(*PROGRAMS) or not tree.passes_e2e(name):
                 sys.exit(f"e2e_{name} fails without a mutant")
     allowed = reasons()
     table = {room: dict.fromkeys(("found", "survives", "allowed", "does not compile"), 0) for room in ROOMS}

@@ -144,7 +144,7 @@ Result<std::string> content_of(const char* option, const std::string& path) {
   constexpr std::size_t kBytesMax = std::size_t{1} << 20;
   std::ifstream file(path);
   std::string text(kBytesMax + 1, '\0');
-  if (!file.is_open() || !(file.read(text.data(), static_cast<std::streamsize>(text.size())), file.gcount() > 0)) {
+  if (!file.is_open() || (file.read(text.data(), static_cast<std::streamsize>(text.size())), file.bad())) {
     return fail(ErrorCode::kUsage, fmt::format("{} {}: cannot be read{}{}", option, path, file.is_open() ? "" : ": ",
                                                file.is_open() ? "" : strerror(errno)));
   }

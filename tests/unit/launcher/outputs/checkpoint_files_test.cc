@@ -127,6 +127,13 @@ TEST_F(CheckpointFiles, HaveThePartsOfAllReplicasInTheirPlaces) {
   EXPECT_EQ(get(checkpoints() / "step-2/metrics.csv"), "step,loss\n1,3\n2,2\n");
 }
 
+TEST_F(CheckpointFiles, AreInFoldersNamedAfterTheirStep) {
+  EXPECT_EQ(step_of("/x/step-12"), 12U);
+  for (const char* other : {"step-", "step-1x", "step-x", "abcde12", "12", ""}) {
+    EXPECT_EQ(step_of(other), 0U) << other;
+  }
+}
+
 TEST_F(CheckpointFiles, AreKeptAsManyAsAskedForTheLatest) {
   CheckpointWriter to = writer(2);
   for (const std::uint64_t step : {9U, 10U, 11U, 100U}) {

@@ -214,6 +214,7 @@ TEST(ProcessHandle, IsNothingForNumbersThatMeanManyProcesses) {
   for (const pid_t pid : {0, -1, -getpid()}) {
     EXPECT_FALSE(ProcessHandle::open(pid)) << pid;
     signal_child_of(getppid(), pid, SIGKILL);
+    EXPECT_NE(ProcessHandle::open(pid).error().message.find("no process has this id"), std::string::npos) << pid;
   }
 }
 

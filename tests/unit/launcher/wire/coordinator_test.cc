@@ -423,6 +423,17 @@ TEST_F(CoordinatorTest, LetsAFailedInstanceGoOnceTheJobIsDecided) {
   EXPECT_EQ(failures[1].had_bytes(), 5U);
 }
 
+TEST_F(CoordinatorTest, TakesFourFailuresOfAnInstance) {
+  CoordinatorClient client(environment(), [] {});
+  on_loop([this] { coordinator_->close(); });
+  for (int k = 0; k < 6; ++k) {
+    client.fail(ReplicaId{3}, {ErrorCode::kInfrastructure, fmt::format("failure {}", k)}, {});
+  }
+  const std::vector<proto::Failure> failures = events_.failures();
+  ASSERT_EQ(failures.size(), 4U);
+  EXPECT_EQ(failures[3].message(), "failure 3");
+}
+
 TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {
   CoordinatorClient client(environment(), [] {});
   std::vector<std::string> names;

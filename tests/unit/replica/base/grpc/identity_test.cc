@@ -1,8 +1,14 @@
 #include "replica/base/grpc/identity.h"
 
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "replica/base/grpc/channel.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun {
@@ -54,6 +60,50 @@ TEST(Identity, OfFilesWantsAllThree) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_EQ(refused.error().message,
             "--tls-cert, --tls-key and --tls-ca must be given together, but --tls-key is missing");
+}
+
+TEST(Identity, OfFilesWantsWholeCertificates) {
+  const testing::TemporaryFolder folder;
+  const TlsIdentity job = identity_of_token(kToken);
+  const TlsFiles files{.certificate = folder.write("cert.pem", job.certificate),
+                       .key = folder.write("key.pem", job.key),
+                       .authorities = (folder.path() / "ca.pem").string()};
+  const std::string damaged = "-----BEGIN CERTIFICATE-----\nnot base64!\n-----END CERTIFICATE-----\n";
+  for (const auto& [text, found] : std::map<std::string, std::string>{
+           {"", "none"}, {"hello\n", "none"}, {job.authorities + damaged, "a damaged certificate"}}) {
+    static_cast<void>(folder.write("ca.pem", text));
+    const auto refused = read_identity(files);
+    ASSERT_FALSE(refused) << text;
+    EXPECT_EQ(refused.error().code, ErrorCode::kData);
+    EXPECT_NE(refused.error().message.find(files.authorities), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(refused.error().message.ends_with("found " + found)) << refused.error().message;
+  }
+}
+
+TEST(Identity, WarnsOfAKeyThatOthersCanRead) {
+  const testing::TemporaryFolder folder;
+  const std::string key = folder.write("key.pem", "");
+  using std::filesystem::perms;
+  std::filesystem::permissions(key, perms::owner_read | perms::owner_write);
+  EXPECT_EQ(warning_about_key(key), std::nullopt);
+  EXPECT_EQ(warning_about_key(key + ".missing"), std::nullopt);
+  for (const perms others : {perms::group_read, perms::others_read}) {
+    std::filesystem::permissions(key, perms::owner_read | others);
+    ASSERT_TRUE(warning_about_key(key));
+    EXPECT_EQ(*warning_about_key(key),
+              fmt::format("--tls-key {} can be read by users other than its owner; run chmod 600 {}", key, key));
+  }
+}
+
+TEST(Channel, KnowsAddressesOfThisMachineOnly) {
+  for (const char* local : {"127.0.0.1", "127.8.9.10", "[::1]", "::1", "localhost"}) {
+    EXPECT_TRUE(is_loopback(local).value_or(false)) << local;
+  }
+  for (const char* remote : {"10.0.0.1", "128.0.0.1", "[2001:db8::1]", "::", "0.0.0.0"}) {
+    const Result<bool> loopback = is_loopback(remote);
+    ASSERT_TRUE(loopback) << remote;
+    EXPECT_FALSE(*loopback) << remote;
+  }
 }
 
 // Linux does not start a process that has an environment variable of 128 KiB.
