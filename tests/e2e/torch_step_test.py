@@ -26,7 +26,7 @@ from emulated_job import JobTest
 
 
 DUMPED = (r"(weight|bias|gradient|relu\d?|conv\d|bn\d|downsample\.\d|add|features|fc|drop|dropout"
-          r"|loss|^normalized|^labels|^tokens|^segments|^positions|^next_sentence|^attention_mask)$@1")
+          r"|loss|cls_token|position_embeddings|^normalized|^labels|^tokens|^segments|^positions|^next_sentence|^attention_mask)$@1")
 
 
 class Step:
@@ -38,7 +38,7 @@ class Step:
     def __init__(self, path, slack, follows=False):
         self.dumped = read(path)
         self.p = {name: tensor.double().requires_grad_() for name, tensor in self.dumped.items()
-                  if name.endswith(("weight", "bias"))}
+                  if name.endswith(("weight", "bias", "cls_token", "position_embeddings"))}
         self.slack = slack
         self.follows = follows
 
@@ -201,6 +201,22 @@ def bert(s):
     return loss
 
 
+def vit(s):
+    name = "vit.embeddings."
+    patches = s.conv(name + "patch_embeddings.projection", s.dumped["normalized"].double(), stride=16)
+    x = torch.cat([s.p[name + "cls_token"].expand(len(patches), 1, -1), patches.flatten(2).transpose(1, 2)], 1)
+    x = s.dropout(name + "dropout", x + s.p[name + "position_embeddings"])
+    for layer in range(2):
+        name = f"vit.encoder.layer.{layer}."
+        y = s.layer_norm(name + "layernorm_before", x, 1e-12)
+        q, k, v = (s.linear(name + "attention.attention." + part, y) for part in ("query", "key", "value"))
+        y = s.linear(name + "attention.output.dense", attention(s, name + "attention.attention", q, k, v, None, None))
+        x = x + s.dropout(name + "attention.output.dropout", y)
+        y = F.gelu(s.linear(name + "intermediate.dense", s.layer_norm(name + "layernorm_after", x, 1e-12)))
+        x = x + s.dropout(name + "output.dropout", s.linear(name + "output.dense", y))
+    return s.cross_entropy(s.linear("classifier", s.layer_norm("vit.layernorm", x, 1e-12)[:, 0]), "labels")
+
+
 VOCABULARY, TOKENS, MASKS = 37, 10, 4
 LANGUAGE = {"layers": 2, "hidden": 24, "heads": HEADS, "vocabulary": VOCABULARY,
             "sequence-length": TOKENS + 2}
@@ -310,6 +326,12 @@ class TorchStep(JobTest):
     def test_of_resnexts(self):
         self.compare_bottlenecks("resnext50-32x4d", (3, 4, 6, 3), ("float", "half"), 32)
         self.compare_bottlenecks("resnext101-32x8d", (3, 4, 23, 3), ("half",), 32)
+
+    def test_of_vision_transformers(self):
+        sizes = {"layers": 2, "hidden": 24, "heads": HEADS}
+        for precision in ("float", "half"):
+            self.compare(vit, "vit-base-16", images(3, 48), 6, precision, sizes, 0.15)
+            self.compare(vit, "vit-base-16", images(3, 48), 24, precision, {**sizes, "dropout": DROPPED}, 0.15)
 
     def test_of_gpt2(self):
         for names in (("tokens", "labels"), ("tokens", "attention_mask", "labels")):

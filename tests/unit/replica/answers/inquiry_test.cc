@@ -73,6 +73,9 @@ TEST(ListModels, GivesPublishedCounts) {
   expect("resnet101", "44,549,160", "7.801405440");
   expect("resnext50-32x4d", "25,028,904", "4.230479872");
   expect("resnext101-32x8d", "88,791,336", "16.414015488");
+  expect("resnext101-32x4d", "44,177,704", "7.969996800");
+  expect("vit-base-16", "86,567,656", "17.563828224");
+  expect("vit-large-16", "304,326,632", "61.554712576");
   expect("bert-base", "110,106,428", "50.145308160");
   expect("bert-large", "336,226,108", "169.959811072");
   expect("gpt2", "124,439,808", "145.824153600");

@@ -1,6 +1,5 @@
-/// The ResNet family: parameters match torchvision's, and gradients of blocks match the definition in double.
-
-#include "replica/models/layers/resnet.h"
+/// Image models: parameters match those of torchvision and Hugging Face, and gradients of the blocks of ResNets match
+/// the definition in double.
 
 #include <cmath>
 #include <map>
@@ -15,6 +14,7 @@
 #include "replica/device/device.h"
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
+#include "replica/models/layers/resnet.h"
 #include "tests/unit/replica/graph_runner.h"
 
 namespace poprun {
@@ -69,14 +69,54 @@ TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
 }
 
 TEST(ResNet, HasTorchvisionsParameterCounts) {
-  const std::map<std::string, std::int64_t> counts = {{"resnet18", 11'689'512},
-                                                      {"resnet50", 25'557'032},
-                                                      {"resnet101", 44'549'160},
-                                                      {"resnext50-32x4d", 25'028'904},
-                                                      {"resnext101-32x8d", 88'791'336}};
+  const std::map<std::string, std::int64_t> counts = {
+      {"resnet18", 11'689'512},        {"resnet50", 25'557'032},         {"resnet101", 44'549'160},
+      {"resnext50-32x4d", 25'028'904}, {"resnext101-32x4d", 44'177'704}, {"resnext101-32x8d", 88'791'336}};
   for (const auto& [name, count] : counts) {
     EXPECT_EQ(elements(job_of(name, {3, 224, 224}, 1000), Role::kParameter), count) << name;
   }
+}
+
+TEST(Vit, HasHuggingFacesNamesAndShapes) {
+  const Graph graph = job_of("vit-base-16", {3, 224, 224}, 1000);
+  const auto shape = [&](const std::string& name) {
+    return graph.has(name) ? to_text(graph.tensor(graph.find(name)).type) : "none";
+  };
+  EXPECT_EQ(shape("vit.embeddings.cls_token"), "f32[1,1,768]");
+  EXPECT_EQ(shape("vit.embeddings.position_embeddings"), "f32[1,197,768]");
+  EXPECT_EQ(shape("vit.embeddings.patch_embeddings.projection.weight"), "f32[768,3,16,16]");
+  EXPECT_EQ(shape("vit.encoder.layer.11.attention.attention.key.bias"), "f32[768]");
+  EXPECT_EQ(shape("vit.encoder.layer.11.attention.output.dense.weight"), "f32[768,768]");
+  EXPECT_EQ(shape("vit.encoder.layer.0.intermediate.dense.weight"), "f32[3072,768]");
+  EXPECT_EQ(shape("vit.encoder.layer.0.layernorm_after.weight"), "f32[768]");
+  EXPECT_EQ(shape("vit.encoder.layer.12.layernorm_before.weight"), "none");
+  EXPECT_EQ(shape("vit.layernorm.bias"), "f32[768]");
+  EXPECT_EQ(shape("classifier.weight"), "f32[1000,768]");
+  // 4 in the embeddings, 16 per layer, 2 in the last norm and 2 in the head, as in Hugging Face's state dict.
+  EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kParameter, &Tensor::role), 4 + 12 * 16 + 2 + 2);
+}
+
+TEST(Vit, RefusesImagesThatPatchesDoNotFill) {
+  const auto refusal = [](const Shape& images, const std::map<std::string, std::int64_t>& sizes) {
+    Graph graph;
+    graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
+    Builder builder(graph, {1, 0}, "");
+    const Model model = *find_model("vit-base-16");
+    const TensorId stream = graph.add_tensor({"images", {DataType::kU8, images, {}}, Role::kStream});
+    const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {images[0]}, {}}, Role::kStream});
+    model.build(
+        builder,
+        {.names = {"images", "labels"}, .tensors = {stream, labels}, .classes = 10, .sizes = *sizes_of(model, sizes)});
+    return builder.status() ? "" : builder.status().error().message;
+  };
+  EXPECT_EQ(refusal({2, 3, 32, 48}, {{"layers", 1}, {"hidden", 8}, {"heads", 2}}), "");
+  EXPECT_EQ(refusal({2, 3, 32, 40}, {}),
+            "data.source: the model needs images whose height and width are multiples of 16, but the dataset has "
+            "images of 32 x 40 pixels");
+  EXPECT_EQ(refusal({2, 1, 28, 8}, {}),
+            "data.source: the model needs u8 or f32 images [N,C,H,W] of at least 16 x 16 pixels, but the dataset has "
+            "u8[2,1,28,8]");
+  EXPECT_EQ(refusal({2, 3, 32, 32}, {{"hidden", 8}, {"heads", 3}}), "model.heads = 3 does not divide model.hidden = 8");
 }
 
 TEST(ResNet, HasTorchvisionsNamesAndShapes) {
