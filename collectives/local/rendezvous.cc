@@ -93,7 +93,7 @@ struct alignas(64) Rendezvous::Board {
 // reads the current announcement. The fast one gets no further ahead, because the next call waits for the slow one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< Number of barriers reached since the beginning.
-  std::atomic<Clock::rep> on_the_way{0};   ///< Time of the last report, by a clock that all processes share.
+  std::atomic<Clock::rep> on_the_way{0};   ///< Time of the replica's last on_the_way(); all processes share its clock.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };

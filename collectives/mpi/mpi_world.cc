@@ -168,7 +168,7 @@ Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Byt
   return segment;
 }
 
-/// States whether a process has its host's memory and, if it does not, why.
+/// Whether a process has opened its host's shared memory segment and, if not, why.
 struct Outcome {
   bool has_memory = true;
   FlatError error{};

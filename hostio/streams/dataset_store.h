@@ -61,7 +61,7 @@ class DatasetStore {
   /// Loads the dataset for a client that will soon request it, unless many other requests are waiting.
   void load_soon(const std::string& source, const std::string& fingerprint);
 
-  /// Progress of the description or load of a source that a client is waiting for.
+  /// Return the progress of describing or loading a source, for a client that is waiting for it.
   proto::Loading describing(const std::string& source);
   proto::Loading loading(const std::string& source);
 

@@ -10,6 +10,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
+#include "replica/base/text.h"
 #include "replica/choices/choices.h"
 
 namespace poprun::launcher {
@@ -157,9 +158,10 @@ Status check_locations(Options& options) {
                                                config.training().gradient_reduction()));
   }
   if (group > 0 && replicas % group != 0) {
-    return fail(ErrorCode::kUsage, fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
-                                               "of {}; use a divisor of {}, or 0 for one group of all replicas",
-                                               group, replicas, group, replicas));
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.sharding-group = {}: {} cannot be divided into groups of {}; use "
+                            "a divisor of {}, or 0 for one group of all replicas",
+                            group, counted(replicas, "replica"), group, replicas));
   }
   note_locations_without_effect(options);
   return {};

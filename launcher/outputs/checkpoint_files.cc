@@ -194,10 +194,11 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
                             checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--resume {}: the checkpoint was written by another build of poprun-emu {}, with different "
-                            "settings or a different format; use that build, or start over from the weights",
-                            checkpoint.folder, POPRUN_VERSION));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--resume {}: the checkpoint was written by a different build of poprun-emu {}, which has "
+                    "other options or another checkpoint format; use that build, or start over from the weights",
+                    checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
   proto::RunConfig now = config;

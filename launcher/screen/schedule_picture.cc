@@ -68,8 +68,9 @@ class Picture {
     for (std::int64_t column = count_ - tail; column < count_; ++column) {
       add_column(column, rows);
     }
-    return joined(rows) +
-           (left_out > 0 ? fmt::format(".. {} cycles left out; a wider terminal shows more\n", grouped(left_out)) : "");
+    return joined(rows) + (left_out > 0 ? fmt::format(".. {} left out; a wider terminal shows more\n",
+                                                      counted(static_cast<std::uint64_t>(left_out), "cycle"))
+                                        : "");
   }
 
  private:

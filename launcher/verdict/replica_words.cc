@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -179,7 +181,7 @@ std::vector<std::string> meanwhile(const JobState& state, std::span<const std::u
   if (lines.size() > kGroupsMax) {
     const std::size_t more = lines.size() - kGroupsMax;
     lines.resize(kGroupsMax);
-    lines.push_back(fmt::format("  and {} more groups of replicas", more));
+    lines.push_back(fmt::format("  and {} of replicas", counted(more, "more group")));
   }
   return lines;
 }

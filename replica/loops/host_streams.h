@@ -51,8 +51,8 @@ class BatchWindow {
   /// Takes batches from the stream ahead of their readers, up to `count` since `begin`. Errors: those of `write`.
   Status fetch(std::uint64_t count);
 
-  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if the tensors of its batch differ in number or
-  /// size; those of HostStream::next. Requires: the batch still has readers.
+  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if the batch does not have the number or
+  /// sizes of tensors that the Program needs; also those of HostStream::next. Requires: the batch still has readers.
   Status write(const StreamPart& part);
 
  private:

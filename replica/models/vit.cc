@@ -3,8 +3,8 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/resnet.h"
+#include "replica/models/layers/shapes.h"
 #include "replica/models/layers/transformer.h"
-#include "replica/ops/face/shaped.h"
 
 /// Vision transformers (Dosovitskiy et al., 2021) on patches of 16 x 16 pixels, as image classifiers. The parameters
 /// have the names and shapes of Hugging Face's ViTForImageClassification. Dropout is applied where Hugging Face applies
@@ -46,8 +46,8 @@ TensorId embeddings(Builder& builder, TensorId images, const Sizes& m) {
   const std::int64_t count = s[2] * s[3];
   x = layers::reshape(builder, patches + ".columns", x, {s[0], m.hidden, count});
   x = builder.add_one("transpose", {x}, {{"perm", Shape{0, 2, 1}}}, patches + ".rows");
-  const TensorId token = builder.add_one("expand", {variable(builder, name + ".cls_token", {1, 1, m.hidden})},
-                                         shaped({s[0], 1, m.hidden}), name + ".cls_tokens");
+  const TensorId token = layers::tile(builder, name + ".cls_tokens",
+                                      variable(builder, name + ".cls_token", {1, 1, m.hidden}), {s[0], 1, 1});
   x = builder.add_one("concat", {token, x}, {{"axis", std::int64_t{1}}}, name + ".tokens");
   const TensorId places = variable(builder, name + ".position_embeddings", {1, count + 1, m.hidden});
   x = builder.add_one("add", {x, places}, {}, name + ".placed");

@@ -51,7 +51,7 @@ class Reporter {
                        std::span<const std::byte> data) = 0;
 
   /// Reports a tensor's value in training step `step`, before that step's report. `type` is the element type ("f32"),
-  /// `data` is row-major little-endian.
+  /// `data` is row-major and little-endian.
   virtual void dump(std::uint64_t step, std::string_view name, std::string_view type,
                     std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
@@ -91,8 +91,8 @@ class Outfeed {
   virtual ~Outfeed() = default;
 
   /// Sends the outputs of batch `batch` of the stream "test": one row per sample. `type` is the element type ("f32"),
-  /// `shape` is [micro-batch, ...], `data` is row-major little-endian. Blocks while the host accepts no more outputs,
-  /// so that little is buffered here. Errors: kInfrastructure if the launcher no longer accepts outputs.
+  /// `shape` is [micro-batch, ...], `data` is row-major and little-endian. Blocks while the host accepts no more
+  /// outputs, so that little is buffered here. Errors: kInfrastructure if the launcher no longer accepts outputs.
   virtual Status push(std::uint64_t batch, std::string_view type, std::span<const std::int64_t> shape,
                       std::span<const std::byte> data) = 0;
 };

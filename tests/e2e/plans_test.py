@@ -161,8 +161,8 @@ master-weights = true
 clip-norm = 1
 """
         self.assertRegex(self.plan("--memory.outlining", "on", config=config),
-                         r"memory.outlining = on has no effect: for each of \d+ equal runs, copies would take more than "
-                         "half as long as its operations")
+                         r"memory.outlining = on has no effect: in each of \d+ repeated sequences, copies of inputs "
+                         "and outputs would take more than half as long as the operations themselves")
 
     def test_of_products_that_meet_no_target_is_warned_of_on_every_screen(self):
         config = RESNEXT.replace("resnext50-32x4d", "resnet18").replace("224x224", "64x64").replace("size = 20", "size = 4")

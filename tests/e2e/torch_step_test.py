@@ -26,7 +26,8 @@ from emulated_job import JobTest
 
 
 DUMPED = (r"(weight|bias|gradient|relu\d?|conv\d|bn\d|downsample\.\d|add|features|fc|drop|dropout"
-          r"|loss|cls_token|position_embeddings|^normalized|^labels|^tokens|^segments|^positions|^next_sentence|^attention_mask)$@1")
+          r"|loss|cls_token|^vit.embeddings.position_embeddings|^normalized|^labels|^tokens|^segments|^positions"
+          r"|^next_sentence|^attention_mask)$@1")
 
 
 class Step:
@@ -38,7 +39,7 @@ class Step:
     def __init__(self, path, slack, follows=False):
         self.dumped = read(path)
         self.p = {name: tensor.double().requires_grad_() for name, tensor in self.dumped.items()
-                  if name.endswith(("weight", "bias", "cls_token", "position_embeddings"))}
+                  if name.endswith(("weight", "bias", "cls_token")) or name == "vit.embeddings.position_embeddings"}
         self.slack = slack
         self.follows = follows
 

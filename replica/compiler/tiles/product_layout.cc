@@ -47,7 +47,7 @@ class Layouter {
  public:
   Layouter(const Plan& plan, const OperandAxes& axes) : plan_(plan), axes_(axes), parallel_(plan.splits) {}
 
-  /// Returns the layout for `steps` serial steps in total and `output_steps` serial steps of outputs.
+  /// Returns the layout of a product in `steps` serial steps, of which `output_steps` split its output channels.
   [[nodiscard]] ProductLayout run(std::int64_t steps, std::int64_t output_steps) const {
     const std::int64_t element = element_bytes(plan_.product.arithmetic).count();
     const bool has_blocks = plan_.vertex.kind != planner::VertexKind::kHmac;

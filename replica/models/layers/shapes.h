@@ -14,7 +14,8 @@ enum class DepthOrder : std::uint8_t {
   kChannelFirst,  ///< [depth, block row, block column]: ONNX's CRD, PyTorch's PixelShuffle.
 };
 
-/// Rearrange f32[N,C,H,W] to [N, C / block^2, H * block, W * block], and back in kBlockFirst. Both keep x's layout.
+/// depth_to_space rearranges f32[N,C,H,W] into [N, C / block^2, H * block, W * block]; space_to_depth is its inverse
+/// for kBlockFirst. Both keep x's layout.
 TensorId depth_to_space(Builder& builder, const std::string& name, TensorId x, std::int64_t block, DepthOrder order);
 TensorId space_to_depth(Builder& builder, const std::string& name, TensorId x, std::int64_t block);
 

@@ -10,6 +10,7 @@
 #include <google/protobuf/stubs/common.h>
 #include <onnx/checker.h>
 
+#include "replica/base/text.h"
 #include "replica/models/onnx/functions.h"
 #include "replica/models/onnx/last_softmax.h"
 #include "replica/models/onnx/node.h"
@@ -211,8 +212,8 @@ Status translate_branch(Node& node) {
   }
   const GraphProto& branch = node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
   if (static_cast<std::size_t>(branch.output_size()) != node.outputs()) {
-    return node.wrong(
-        fmt::format("the branch has {} outputs, but the node has {}", branch.output_size(), node.outputs()));
+    return node.wrong(fmt::format("the branch has {}, but the node has {}",
+                                  counted(static_cast<std::uint64_t>(branch.output_size()), "output"), node.outputs()));
   }
   for (const auto& tensor : branch.initializer()) {
     POPRUN_TRY(add_stored(tensor, node.scope()));

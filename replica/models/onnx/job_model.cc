@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/text.h"
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/last_softmax.h"
@@ -141,8 +142,8 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
     logits = output = reshape(builder, name + ".logits", output, shape);
   }
   if (classes > 0 && !shape.empty() && shape.back() < classes) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("the model outputs {} classes, but the dataset has {}", shape.back(), classes));
+    return fail(ErrorCode::kUsage, fmt::format("the model has {}, but the dataset has {} classes",
+                                               counted(static_cast<std::uint64_t>(shape.back()), "logit"), classes));
   }
   const auto y = builder.add("softmax_cross_entropy", {logits, labels}, {}, {name, name + ".correct", name + ".count"});
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};

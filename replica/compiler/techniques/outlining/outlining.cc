@@ -204,7 +204,7 @@ std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates, const s
   return ipus;
 }
 
-/// Outlines all candidates if `forced`, otherwise only candidates with which every IPU saves bytes.
+/// Outlines all candidates if `forced`, otherwise only candidates that save memory on every IPU.
 void outline_what_pays(const CompileOptions& options, bool forced, const StepBytes& before,
                        std::vector<Candidate> candidates, Job& job) {
   while (!candidates.empty()) {
@@ -245,8 +245,9 @@ Status run(const CompileOptions& options, Job& job) {
   std::vector<Candidate> candidates = candidates_of(options, job.graph, all, bytes, workload);
   if (forced && candidates.empty()) {
     job.notes.push_back(
-        no_effect(fmt::format("for each of {}, copies would take more than half as long as its operations",
-                              counted(static_cast<std::uint64_t>(runs_in(all)), "equal run"))));
+        no_effect(fmt::format("in each of {}, copies of inputs and outputs would take more than half as long as the "
+                              "operations themselves",
+                              counted(static_cast<std::uint64_t>(runs_in(all)), "repeated sequence"))));
   }
   outline_what_pays(options, forced, bytes,
                     forced ? std::move(candidates) : cheap_ones(std::move(candidates), workload), job);

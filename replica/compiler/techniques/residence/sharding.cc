@@ -297,7 +297,7 @@ class RegionSharding {
     now = resident(id);
   }
 
-  /// Returns whether a tensor outlives the region, as variables do; gradients and accumulators end with the update.
+  /// Returns whether a tensor outlives the region. Variables do; gradients and accumulators do not outlive the update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
     if (role == Role::kGradient && is_update_) {

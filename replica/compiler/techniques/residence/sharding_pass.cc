@@ -90,9 +90,10 @@ Status run(const CompileOptions& options, Job& job) {
     return {};
   }
   if (options.replicas % count != 0) {
-    return fail(ErrorCode::kUsage, fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
-                                               "of {}; use a divisor of the number of replicas",
-                                               count, options.replicas, count));
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.sharding-group = {}: {} cannot be divided into groups of {}; use "
+                            "a divisor of the number of replicas",
+                            count, counted(static_cast<std::uint64_t>(options.replicas), "replica"), count));
   }
   std::set<TensorId> sharded;
   Bytes saved;

@@ -448,8 +448,8 @@ TEST_F(CheckpointFiles, OfAnotherVersionOrBuildAreNotDamagedButRefused) {
   for (const auto& [changed, message] : {
            std::pair{replace(text, version, "\"version\": \"9.9.9\""), "written by poprun-emu 9.9.9"},
            {replace(text, version, "\"version\": \"9.9.9\",\n \"later\": {\"x\": 1}"), "written by poprun-emu 9.9.9"},
-           {replace(text, format, format + "\n \"later\": 1,"), "written by another build of"},
-           {replace(text, format, "\"format\": 2,"), "written by another build of"},
+           {replace(text, format, format + "\n \"later\": 1,"), "written by a different build of"},
+           {replace(text, format, "\"format\": 2,"), "written by a different build of"},
        }) {
     put(folder / kManifestFile, changed);
     const Result<Checkpoint> damaged = read_checkpoint(folder);

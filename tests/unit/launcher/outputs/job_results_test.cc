@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -367,6 +369,10 @@ TEST(CheckResults, ReplaceThoseOfAnEarlierCheckOnlyWhenAllRunsAreIn) {
     std::this_thread::yield();
   }
   EXPECT_GT(std::filesystem::file_size(path("check.json")), 7U);
+  std::ifstream written(path("check.json"));
+  const std::string text{std::istreambuf_iterator<char>(written), {}};
+  EXPECT_NE(text.find("\"version\""), std::string::npos);
+  EXPECT_NE(text.find(POPRUN_VERSION), std::string::npos);
   EXPECT_FALSE(results.take(run)) << "a third one";
   EXPECT_EQ(std::filesystem::file_size(path("failure.txt")), 7U);
   EXPECT_EQ(std::filesystem::file_size(path("metrics.csv")), 7U);

@@ -92,6 +92,17 @@ class Events final : public CoordinatorEvents {
   std::vector<proto::Failure> failures_;
 };
 
+/// A checkpoint's state of two tensors: x, which needs two messages, and y.
+std::string state_bytes() {
+  const std::string header = R"({"x":{"dtype":"F32","shape":[300000],"data_offsets":[0,1200000]},)"
+                             R"("y":{"dtype":"F32","shape":[1],"data_offsets":[1200000,1200004]}})";
+  std::string length(8, '\0');
+  for (std::size_t k = 0; k < length.size(); ++k) {
+    length[k] = static_cast<char>(header.size() >> 8 * k & 0xFF);
+  }
+  return length + header + std::string(1'000'000, 'x') + std::string(200'000, 'z') + "yyyy";
+}
+
 /// A coordinator without a job, whose loop runs in a separate thread.
 class CoordinatorTest : public ::testing::Test {
  protected:
@@ -104,7 +115,7 @@ class CoordinatorTest : public ::testing::Test {
                                        .initial_weights = weights_,
                                        .onnx_model = onnx_,
                                        .checkpoints = checkpoints_,
-                                       .resumed_state = ""});
+                                       .resumed_state = resumed_state_});
     ASSERT_TRUE(started) << started.error().message;
     coordinator_ = std::move(*started);
     thread_ = std::thread([this] { loop_.run(); });
@@ -150,6 +161,7 @@ class CoordinatorTest : public ::testing::Test {
   CheckpointWriter checkpoints_{
       {.folder = folder_.path() / "checkpoints", .metrics = folder_.write("metrics.csv", "step\n")},
       [](std::uint64_t, const auto&) {}};
+  std::string resumed_state_ = folder_.write("state.safetensors", state_bytes());
   OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o')};
   Events events_;
   asio::io_context loop_;
@@ -432,6 +444,27 @@ TEST_F(CoordinatorTest, TakesFourFailuresOfAnInstance) {
   const std::vector<proto::Failure> failures = events_.failures();
   ASSERT_EQ(failures.size(), 4U);
   EXPECT_EQ(failures[3].message(), "failure 3");
+}
+
+TEST_F(CoordinatorTest, SendsTheStateOfACheckpointInPieces) {
+  proto::Coordinator::Stub stub(grpc::CreateChannel(environment().coordinator, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.AddMetadata("poprun-token", "secret");
+  context.AddMetadata("poprun-epoch", "7");
+  const auto reader = stub.SendState(&context, {});
+  std::vector<std::string> pieces;
+  std::string x;
+  proto::TensorChunk chunk;
+  while (reader->Read(&chunk)) {
+    pieces.push_back(fmt::format("{} {}{}", chunk.name(), chunk.data().size(), chunk.last() ? " last" : ""));
+    x += chunk.name() == "x" ? chunk.data() : "";
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_THAT(pieces, ElementsAre("x 1048576", "x 151424 last", "y 4 last"));
+  EXPECT_EQ(x, std::string(1'000'000, 'x') + std::string(200'000, 'z'));
+  EXPECT_EQ(chunk.type(), "f32");
+  EXPECT_THAT(chunk.shape(), ElementsAre(1));
 }
 
 TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {

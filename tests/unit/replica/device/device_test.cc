@@ -124,6 +124,30 @@ TEST(DeviceTime, OfAnAllReduceBeyondOneLinkDomainIsOneRingOverTheGateways) {
             Cycles{2 * 600});
 }
 
+TEST(DeviceTime, OfACollectiveNeverFallsWithMoreReplicasOrBytesAndNeverRisesWithFasterLinks) {
+  for (const std::string& name : device_names()) {
+    const Device device = *find_device(name);
+    Device faster = device;
+    faster.link_bytes_per_second *= 1.5;
+    faster.gateway_bytes_per_second *= 1.5;
+    for (const std::int64_t ipus : {1, 4, 8, 64, 128}) {
+      Cycles with_fewer_bytes;
+      for (const Bytes bytes : {Bytes{4}, Bytes{139'000}, Bytes{51'000'000}}) {
+        Cycles with_fewer;
+        for (std::int64_t replicas = 1; replicas <= 300; ++replicas) {
+          const Cycles time = time_of_all_reduce(device, bytes, replicas, ipus).total();
+          ASSERT_GE(time, with_fewer) << name << ": " << replicas << " replicas of " << ipus << " IPUs";
+          ASSERT_GE(time, time_of_scatter(device, bytes, replicas, ipus).total());
+          ASSERT_LE(time_of_all_reduce(faster, bytes, replicas, ipus).total(), time);
+          with_fewer = time;
+        }
+        ASSERT_GE(with_fewer, with_fewer_bytes);
+        with_fewer_bytes = with_fewer;
+      }
+    }
+  }
+}
+
 TEST(LinkRoute, CrossesThePairAndThenGoesFromPairToPair) {
   EXPECT_THAT(link_route(0, 1, 2), ElementsAre(0, 1));
   EXPECT_THAT(link_route(1, 1, 2), ElementsAre(1));
