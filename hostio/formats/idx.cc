@@ -89,7 +89,8 @@ class Content {
       // At the end of a member, the library may return bytes that it took in an earlier call.
       rest_ = {reinterpret_cast<const std::byte*>(inflate_.next_in), rest_.data() + rest_.size()};
       ended_ = inflate_.block_state == ISAL_BLOCK_FINISH;
-      if (code != ISAL_DECOMP_OK) {
+      const bool stands_still = made == 0 && inflate_.avail_in == in && !ended_ && in > 0;
+      if (code != ISAL_DECOMP_OK || stands_still) {
         return damaged(reason_of(code));
       }
       if (!ended_ && rest_.empty() && done < out.size()) {
