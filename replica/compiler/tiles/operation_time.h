@@ -11,8 +11,8 @@ namespace poprun {
 
 /// Returns the device time of a planned product whose operands are mapped as its tiles read them. The product takes its
 /// plan's cycles. In addition, it regroups its input (`input` bytes, spread evenly) at the load rate. It synchronises
-/// and calls 2 compute sets, and 3 more per serial step, or 4 more if partial sums are added. It starts one exchange, and
-/// one more per serial step, or 2 more if partial sums are added.
+/// and calls 2 compute sets, and 3 more per serial step, or 4 more if partial sums are added. It starts one exchange,
+/// and one more per serial step, or 2 more if partial sums are added.
 DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes input);
 
 /// Returns the device time of one execution of an operation by itself:
