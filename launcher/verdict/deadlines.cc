@@ -11,7 +11,7 @@ namespace {
 constexpr double kLookSeconds = 0.1;
 constexpr double kHoldSeconds = 2;       // How long mpirun's lines are held, in case a failure follows them.
 constexpr double kOversleptSeconds = 1;  // Waking later than this means that the launcher did not run.
-constexpr double kToldSeconds = 4;       // The user is told if the launcher was suspended for longer than this.
+constexpr double kToldSeconds = 4;       // Longest suspension of the launcher that is not reported.
 constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and then exits.
 constexpr double kOneSideSeconds = 0.5;
 constexpr double kQuietSeconds = 4;  // Plus two heartbeat intervals; load alone never delays heartbeats for that long.

@@ -21,6 +21,9 @@ std::span<const FittedSeconds> host_calls();
 /// other text mean 0; the launcher has checked the value.
 double host_call_seconds(std::string_view text);
 
+/// Start of one collective between replicas.
+extern const FittedSeconds kCollectiveStart;
+
 /// Host time of a call in inference through PyTorch, one call per batch.
 extern const FittedSeconds kInferenceCall;
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "replica/device/calibration.h"
+
 namespace poprun {
 namespace {
 
@@ -141,7 +143,7 @@ DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t rep
   time.link += between.link;
   time.sync += between.sync;
   if (replicas > 1) {
-    time.link += Cycles{static_cast<std::int64_t>(std::ceil(device.collective_seconds * device.clock_hz))};
+    time.link += Cycles{static_cast<std::int64_t>(std::ceil(kCollectiveStart.seconds * device.clock_hz))};
   }
   return time;
 }

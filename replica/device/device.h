@@ -11,7 +11,7 @@
 /// Describes IPUs and Pods by numbers, and contains the formulas that convert work to device time.
 ///
 /// Every number names its source: [D] a published document or datasheet, [I] derived from published numbers, [2nd]
-/// second-hand. Nothing here is fitted to a measurement.
+/// second-hand. Numbers that are fitted to measurements are in calibration.h.
 namespace poprun {
 
 /// One kind of chip with its links. Each kind has its own file in chips/.
@@ -33,7 +33,6 @@ struct Device {
   Cycles call_cycles;                         ///< Call of one compute set's vertices by a tile's supervisor.
   Cycles link_sync_cycles;                    ///< One synchronisation of linked IPUs.
   double link_bytes_per_second = 0;           ///< Usable rate of an IPU-Link rail in one direction.
-  double collective_seconds = 0;              ///< Start of one collective between replicas.
   double gateway_bytes_per_second = 0;        ///< A machine's GW-Links in one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
   Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.

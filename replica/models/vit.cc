@@ -79,18 +79,16 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Size
   return add_dense(builder, name + ".output", x, y, m);
 }
 
-void check_sizes(Builder& builder, TensorId images, const Sizes& m) {
+/// Makes the builder refuse images that patches do not fill.
+void check_patches(Builder& builder, TensorId images) {
   if (!builder.status()) {
     return;
   }
-  const TensorType& type = builder.type(images);
-  if (type.shape[2] % kPatch != 0 || type.shape[3] % kPatch != 0) {
+  const Shape& s = builder.type(images).shape;
+  if (s[2] % kPatch != 0 || s[3] % kPatch != 0) {
     builder.refuse({ErrorCode::kUsage, fmt::format("data.source: the model needs images whose height and width are "
                                                    "multiples of {}, but the dataset has images of {} x {} pixels",
-                                                   kPatch, type.shape[2], type.shape[3])});
-  } else if (m.hidden % m.heads != 0) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("model.heads = {} does not divide model.hidden = {}", m.heads, m.hidden)});
+                                                   kPatch, s[2], s[3])});
   }
 }
 
@@ -101,7 +99,8 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
                 .dropout = inputs.training ? inputs.dropout : 0};
   builder.layer("vit.embeddings", /*counted=*/false);
   const TensorId images = layers::images(builder, inputs, {.least_size = kPatch});
-  check_sizes(builder, images, m);
+  check_patches(builder, images);
+  layers::check_heads(builder, m.heads, m.hidden);
   TensorId x = embeddings(builder, images, m);
   for (std::int64_t l = 0; l < m.layers; ++l) {
     const std::string name = fmt::format("vit.encoder.layer.{}", l);

@@ -21,7 +21,6 @@ Device mk2() {
       .call_cycles = Cycles{288},                 // [2nd] Poplar Target: a local copy call.
       .link_sync_cycles = Cycles{600},            // [2nd] Poplar Target getGlobalSyncCycles.
       .link_bytes_per_second = 27.2e9,            // [I] 2 links x 16 GB/s x 0.85, one rail direction.
-      .collective_seconds = 9e-6,                 // [I] 53 us for 6 tensors of 139 kB on 2 replicas.
       .gateway_bytes_per_second = 25e9,           // [D] 2 x 100 Gb/s GW-Links.
       .host_bytes_per_second = 3.125e9,           // [D] 100 GbE over 4 IPUs.
       .streaming_bytes = Bytes{112'000'000'000},  // [D] "up to 112 GB per IPU" of an M2000.

@@ -30,15 +30,19 @@ TransformerSizes transformer_sizes(const ModelInputs& inputs) {
           .dropout = inputs.training ? inputs.dropout : 0};
 }
 
+void check_heads(Builder& builder, std::int64_t heads, std::int64_t hidden) {
+  if (hidden % heads != 0) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("model.heads = {} does not divide model.hidden = {}", heads, hidden)});
+  }
+}
+
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes) {
   const TensorId tokens = inputs.find(builder, "tokens");
   if (!builder.status()) {
     return tokens;
   }
-  if (sizes.hidden % sizes.heads != 0) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("model.heads = {} does not divide model.hidden = {}", sizes.heads, sizes.hidden)});
-  }
+  check_heads(builder, sizes.heads, sizes.hidden);
   const TensorType& type = builder.type(tokens);
   if (type.data != DataType::kI32 || type.shape.size() != 2) {
     builder.refuse(

@@ -35,6 +35,9 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
 /// "attention_mask" whose type differs from that of the tokens.
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
+/// Makes the builder refuse (kUsage) a number of heads that does not divide the features.
+void check_heads(Builder& builder, std::int64_t heads, std::int64_t hidden);
+
 /// Returns the parameter called `name`, of shape [rows, features].
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features);
 

@@ -183,7 +183,7 @@ TEST(DatasetQuery, SaysWhatTheServerRefuses) {
       {{grpc::StatusCode::UNIMPLEMENTED, "?"}, ErrorCode::kUsage, "is not a poprun-emu data server"},
       {{grpc::StatusCode::NOT_FOUND, "no file"}, ErrorCode::kData, "no file"},
       {{grpc::StatusCode::DATA_LOSS, "damaged"}, ErrorCode::kData, "damaged"},
-      {{grpc::StatusCode::INVALID_ARGUMENT, "no such source"}, ErrorCode::kUsage, "no such source"},
+      {{grpc::StatusCode::INVALID_ARGUMENT, "unknown source"}, ErrorCode::kUsage, "unknown source"},
       {{grpc::StatusCode::UNAUTHENTICATED, "none"}, ErrorCode::kUsage, "expects a different token: none"},
       {{grpc::StatusCode::INTERNAL, "broken"}, ErrorCode::kUnreachable, "failed with gRPC code 13: broken"}};
   for (const Case& one : cases) {

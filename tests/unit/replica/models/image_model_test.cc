@@ -49,6 +49,11 @@ std::int64_t elements(const Graph& graph, Role role) {
   return total;
 }
 
+/// Returns the type of a tensor: "f32[64,3,7,7]", or "none" if the graph has no tensor of that name.
+std::string type_of(const Graph& graph, const std::string& name) {
+  return graph.has(name) ? to_text(graph.tensor(graph.find(name)).type) : "none";
+}
+
 TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
   const Model model = *find_model("resnet18");
   for (const Normalisation kind : {Normalisation::kGroup, Normalisation::kLayer, Normalisation::kInstance}) {
@@ -79,9 +84,7 @@ TEST(ResNet, HasTorchvisionsParameterCounts) {
 
 TEST(Vit, HasHuggingFacesNamesAndShapes) {
   const Graph graph = job_of("vit-base-16", {3, 224, 224}, 1000);
-  const auto shape = [&](const std::string& name) {
-    return graph.has(name) ? to_text(graph.tensor(graph.find(name)).type) : "none";
-  };
+  const auto shape = [&](const std::string& name) { return type_of(graph, name); };
   EXPECT_EQ(shape("vit.embeddings.cls_token"), "f32[1,1,768]");
   EXPECT_EQ(shape("vit.embeddings.position_embeddings"), "f32[1,197,768]");
   EXPECT_EQ(shape("vit.embeddings.patch_embeddings.projection.weight"), "f32[768,3,16,16]");
@@ -122,9 +125,7 @@ TEST(Vit, RefusesImagesThatPatchesDoNotFill) {
 TEST(ResNet, HasTorchvisionsNamesAndShapes) {
   const Graph graph = job_of("resnext50-32x4d", {3, 224, 224}, 1000);
 
-  const auto shape = [&](const char* name) {
-    return graph.has(name) ? to_text(graph.tensor(graph.find(name)).type) : "none";
-  };
+  const auto shape = [&](const std::string& name) { return type_of(graph, name); };
   EXPECT_EQ(shape("conv1.weight"), "f32[64,3,7,7]");
   EXPECT_EQ(shape("bn1.running_var"), "f32[64]");
   EXPECT_EQ(shape("layer1.0.conv2.weight"), "f32[128,4,3,3]");

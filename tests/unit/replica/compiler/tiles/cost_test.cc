@@ -85,7 +85,7 @@ class OneOperation {
   Device device_ = four_tiles();
 };
 
-// What each compute set, and each exchange that moves anything, takes in addition.
+// Cycles that each compute set, and each exchange that moves data, adds.
 const Cycles kCall = four_tiles().call_cycles;
 const Cycles kStart = four_tiles().exchange_start_cycles;
 
