@@ -16,7 +16,7 @@ import time
 
 import emulated_job as job
 
-LIMIT = 1.7
+LIMIT = 1.5
 BARE_PROGRAM = """
 #include <mpi.h>
 int main(int argc, char** argv) {
