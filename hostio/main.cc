@@ -233,7 +233,7 @@ sigset_t signals_to_end_at() {
 
 int run(int argc, char** argv) {
   // The signal mask is set before any thread exists, so that all threads inherit it. Only sigwait receives the end
-  // signals, and writing to a client or parent that has gone returns an error instead of raising SIGPIPE.
+  // signals, and writing to a client or parent that is gone returns an error instead of raising SIGPIPE.
   const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

@@ -53,7 +53,7 @@ Status allow_many_files(const Options& options, const Placement& placement) {
     setrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_max < needed) {
       return fail(ErrorCode::kHostResources,
-                  fmt::format("{} in {} need {} open files, but the limit is {}; raise it (ulimit -n "
+                  fmt::format("a job with {} in {} needs {} open files, but the limit is {}; raise it (ulimit -n "
                               "{}), or lower --num-instances",
                               counted(placement.num_replicas, "replica"), counted(placement.num_instances, "instance"),
                               needed, files.rlim_max, needed));

@@ -1,5 +1,5 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program, and runs its
-/// replicas, one thread each. Reads no files and takes no job options; with arguments it answers a question
+/// replicas, one thread each. Reads no files and accepts no job options; with arguments, it answers a question
 /// (replica/answers/inquiry.h) and exits.
 #include <algorithm>
 #include <chrono>
@@ -95,7 +95,8 @@ class Instance {
     return {};
   }
 
-  /// Ends the process with its other replicas, which wait for the failed one. Only the first caller's error counts.
+  /// Ends the process, including its other replicas, which wait for the failed one. Only the first caller's error
+  /// counts.
   [[noreturn]] void leave_with(ReplicaId self, const Error& error, const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
@@ -142,9 +143,9 @@ class Instance {
     }
     const proto::IpuMemory& most = fullest(program);
     log::write(log::Level::kInfo, source,
-               fmt::format("one of {}, pid {}: {} steps of {}, {} of In-Processor Memory{}",
-                           counted(communicator.size(), "replica"), ::getpid(), length.steps, program.model(),
-                           bytes_text(static_cast<std::int64_t>(most.peak())),
+               fmt::format("one of {}, pid {}: {} of {}, {} of In-Processor Memory{}",
+                           counted(communicator.size(), "replica"), ::getpid(), counted(length.steps, "step"),
+                           program.model(), bytes_text(static_cast<std::int64_t>(most.peak())),
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
     LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(), collective_timeout() / 4);
     LauncherState state(client_);
@@ -157,10 +158,10 @@ class Instance {
                                      .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
                                      .state = first ? &state : nullptr}));
     log::write(log::Level::kInfo, source,
-               fmt::format("{} steps done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
+               fmt::format("{} done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
                            "host streams {:.2f} s",
-                           result.steps, result.training_seconds + result.evaluation_seconds, result.wall.compute,
-                           result.wall.exchange, result.wall.host));
+                           counted(result.steps, "step"), result.training_seconds + result.evaluation_seconds,
+                           result.wall.compute, result.wall.exchange, result.wall.host));
     POPRUN_TRY(finish_outputs(communicator));
     POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
                                                        result.first_step_began - launched_at_, communicator));
@@ -251,7 +252,7 @@ class Instance {
     return program;
   }
 
-  /// Tells waiting replicas that replica 0 is compiling once more. Errors are reported by the next exchange.
+  /// Tells waiting replicas that replica 0 is compiling again. Errors are reported by the next exchange.
   void tell_of_compilation() {
     ++compilations_;
     client_.progress(ReplicaId{0}, 0,

@@ -23,7 +23,7 @@ class CallLog {
   /// Records the start of a call; `title` is its channel's `Rendezvous::Options::among`. Returns the call's number.
   std::uint64_t begin(std::uint64_t sequence, const Call& call, const std::string& title);
 
-  /// Marks the call as done. It may be called after each part of a call; only the last time is kept.
+  /// Marks the call as done. May be invoked after each part of a call; only the last point in time is kept.
   void done(std::uint64_t number);
 
   /// Marks the call as not done, even after `done`.

@@ -107,7 +107,7 @@ class NodeSegment {
   /// process creates the segment.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
-  /// Returns the size of one replica's room in a segment of `replicas` replicas. The rooms of its groups need no more.
+  /// Returns the size of one replica's room in a segment of `replicas` replicas. The rooms of its groups are no larger.
   static Bytes room_bytes(std::size_t replicas, Bytes wire);
 
   /// The memory for Rendezvous::Options.

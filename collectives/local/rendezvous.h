@@ -83,7 +83,7 @@ class Rendezvous {
 
   static Bytes bytes_needed(std::size_t replicas);
 
-  /// Prepares zeroed, 64-byte aligned memory. Call once, before making any handle.
+  /// Prepares zeroed, 64-byte aligned memory. Call once, before creating any handle.
   static void initialise(std::byte* memory, std::size_t replicas);
 
   explicit Rendezvous(const Options& options);

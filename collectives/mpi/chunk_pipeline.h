@@ -31,8 +31,8 @@ namespace poprun::collectives {
 ///   chunk c + 2               1       2 ......        3          posted then. The wire always has
 ///                                                                the posts of two ticks to carry.
 ///
-/// An all-reduce takes all five steps. A collective that only reduces takes steps 1, 2, 3 and 5. A collective that only
-/// gathers takes steps 3, 4 and 5, and its step 3 copies each replica's contribution into `result`.
+/// An all-reduce runs all five steps. A collective that only reduces runs steps 1, 2, 3 and 5. A collective that only
+/// gathers runs steps 3, 4 and 5, and its step 3 copies each replica's contribution into `result`.
 ///
 /// Chunks are stored in memory that the host's replicas share and the wire accesses. There are four slots, used in
 /// turn: two for the chunks on the wire, one for the replicas' current chunk, and one that other replicas may still

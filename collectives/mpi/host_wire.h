@@ -113,7 +113,7 @@ class HostWire {
   /// leaders, a single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming, Carriers carriers = Carriers::kAll);
 
-  /// Waits for the oldest pending post. `call` begins an error's message; `while_waiting` is called regularly.
+  /// Waits for the oldest pending post. Error messages begin with `call`; `while_waiting` is called regularly.
   /// Requires: a post is pending.
   ///
   /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts whose bytes are missing

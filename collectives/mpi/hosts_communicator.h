@@ -23,7 +23,7 @@ namespace poprun::collectives {
 
 /// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in NodeCommunicator; the
 /// hosts exchange their replicas' sums. The first process of each host sends its replicas' announcements to the other
-/// hosts. Small sums or shards travel with the announcement, from every host to every host. Such a call takes only one
+/// hosts. Small sums or shards travel with the announcement, from every host to every host. Such a call needs only one
 /// phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
 ///
 /// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as sums and (H - 1) f as

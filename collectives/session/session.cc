@@ -56,10 +56,10 @@ class Descriptor {
   [[nodiscard]] int number() const { return number_; }
   int release() { return std::exchange(number_, -1); }
 
-  /// Takes the lock of a job for this process. Fails if another process holds a lock.
+  /// Acquires the lock of a job for this process. Fails if another process holds a lock.
   [[nodiscard]] bool lock() const { return number_ >= 0 && flock(number_, LOCK_EX | LOCK_NB) == 0; }
 
-  /// Takes the lock for removing leftovers. Fails if a job holds its lock. It is a shared lock, so that hosts that
+  /// Acquires the lock for removing leftovers. Fails if a job holds its lock. This lock is shared, so that hosts that
   /// share the folder for temporary files can remove their parts of a job at the same time.
   [[nodiscard]] bool lock_to_remove() const { return number_ >= 0 && flock(number_, LOCK_SH | LOCK_NB) == 0; }
 

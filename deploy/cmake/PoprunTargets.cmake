@@ -7,8 +7,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# ccache caches nothing that includes a precompiled header unless told to. Paths relative to the
-# source root let a second clone reuse what the first one compiled.
+# By default, ccache caches nothing that includes a precompiled header. With paths relative to the
+# source root, a second clone can reuse what the first one compiled.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
@@ -42,7 +42,7 @@ target_compile_options(poprun_flags INTERFACE
   -Wold-style-cast -Wswitch-enum -Werror
   # g++ 12 falsely reports overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-  # After a precompiled header, it treats inlined std::string code as ours and reports out-of-bounds copies in it.
+  # After a precompiled header, g++ 12 treats inlined std::string code as ours and reports out-of-bounds copies in it.
   # Presets without the header keep these warnings.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-array-bounds>
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-stringop-overflow>)
@@ -71,13 +71,13 @@ if(POPRUN_TIDY)
 endif()
 
 # Third-party headers that only some rooms may include (tests/unit/layers/layers.txt).
-# Open MPI 4's <mpi.h> drags in its removed C++ bindings unless told not to.
+# By default, Open MPI 4's <mpi.h> also includes the C++ bindings, which the MPI standard has removed.
 add_library(poprun_mpi INTERFACE)
 target_link_libraries(poprun_mpi INTERFACE MPI::MPI_C)
 target_compile_definitions(poprun_mpi INTERFACE OMPI_SKIP_MPICXX=1)
 
-# Linked by name: CMake asks pkg-config a dozen questions, and each one about gRPC takes a second. Programs link gRPC and
-# Abseil statically: loading their 50 shared libraries would take a third of a replica's time to start.
+# Linked by name, because CMake would call pkg-config a dozen times, and each call for gRPC takes a second. Programs
+# link gRPC and Abseil statically: loading their 50 shared libraries would take a third of the time to load a replica.
 add_library(poprun_grpc INTERFACE)
 foreach(name grpc++ grpc gpr absl_synchronization)
   find_library(GRPC_LIBRARY_${name} ${name} REQUIRED)
@@ -98,7 +98,7 @@ target_link_libraries(poprun_grpc INTERFACE
 add_library(poprun_dnnl INTERFACE)
 target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
 
-# These macros choose between two schemas in libonnx's headers. Debian's library was built with this one.
+# These macros select one of the schemas in libonnx's headers: the one with which Debian's library was built.
 find_library(ONNX_LIBRARY onnx REQUIRED)
 find_library(ONNX_PROTO_LIBRARY onnx_proto REQUIRED)
 add_library(poprun_onnx INTERFACE)
@@ -107,7 +107,7 @@ target_link_libraries(poprun_onnx INTERFACE
   "${ONNX_LIBRARY}" "${ONNX_PROTO_LIBRARY}" protobuf::libprotobuf)
 
 # Whether Asio uses aligned_alloc depends on the headers that a file includes before it, and one file may free memory
-# that another one allocated. Therefore no file uses it.
+# that another one allocated. It is therefore disabled everywhere.
 add_library(poprun_asio INTERFACE)
 target_compile_definitions(poprun_asio INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
@@ -115,8 +115,8 @@ target_link_libraries(poprun_asio INTERFACE Threads::Threads)
 
 # Headers that most files include are compiled once, with replica/base, on which every room depends. These headers
 # belong to the standard library or to Debian packages. None is ours or generated, so that a changed header rebuilds
-# only the files that include it. The other presets compile without it, which proves that each file includes what it
-# uses.
+# only the files that include it. The other presets compile without the precompiled header, which proves that each file
+# includes what it uses.
 set(POPRUN_PRECOMPILED_HEADERS
   <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <string>
   <string_view> <utility> <vector> <fmt/format.h> <google/protobuf/extension_set.h>
@@ -231,11 +231,11 @@ add_library(poprun_test_flags INTERFACE)
 target_link_libraries(poprun_test_flags INTERFACE poprun_flags)
 target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 
-# deploy/test shares 2 * cores + 1 places among the tests that run at the same time (property PROCESSORS): a unit test
+# deploy/test shares 2 * cores + 1 slots among the tests that run at the same time (property PROCESSORS): a unit test
 # takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many. The
-# last place is for one of the tests that only compute (BACKGROUND), which uses processor time that the others leave.
-# ctest starts tests with the highest COST first: BACKGROUND tests (1000), tests that mostly wait (500) and long ones
-# (100).
+# last slot is for one of the tests that only compute (BACKGROUND), which uses processor time that the others leave
+# idle. ctest starts tests with the highest COST first: BACKGROUND tests (1000), tests that mostly wait (500) and long
+# ones (100).
 cmake_host_system_information(RESULT POPRUN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR POPRUN_PLACES_ALONE "2 * ${POPRUN_CORES}")
 

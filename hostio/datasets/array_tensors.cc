@@ -144,7 +144,8 @@ Status check_shapes(const Tensors& tensors, const Source& source) {
   return {};
 }
 
-/// Returns whether images are [N,H,W,C]. The user states this, and must do so if the images' shape suggests it.
+/// Returns whether images are [N,H,W,C]. The user can state the order, and must do so if the shape suggests channels
+/// last.
 Result<bool> channels_last(const ArrayFile& images, const Source& source) {
   const auto& shape = images.header->shape;
   const auto found = source.parameters.find("channels");

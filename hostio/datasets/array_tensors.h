@@ -41,8 +41,8 @@ Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarg
 
 /// Classes found in the labels or tokens of a tensor.
 struct Classes {
-  std::uint32_t count = 0;   ///< The largest class plus one; 0 if there are no classes or they are floats.
-  bool train_counts = true;  ///< The training part has a label >= 0.
+  std::uint32_t count = 0;   ///< The largest class plus one; 0 if no integer >= 0 was found.
+  bool train_counts = true;  ///< False if every training label is negative.
   bool test_counts = true;
 };
 

@@ -81,8 +81,8 @@ struct DatasetFamily {
 };
 
 /// Returns the description of a dataset and, if requested, the fingerprint of its data: a digest of the contents of its
-/// files and of the description. The fingerprint costs a pass over the files; the description costs a few milliseconds,
-/// or a pass over the file for tokens.
+/// files and of the description. The fingerprint costs a pass over the files; the description costs a few milliseconds
+/// or, for tokens, a pass over the file.
 ///
 /// Errors of all functions
 ///   kUsage  no family accepts this source (the message names known forms), a parameter is wrong, or

@@ -73,7 +73,7 @@ Result<Arrays> arrays_in_files(std::string_view list, const FileScope& scope) {
   return arrays;
 }
 
-/// Adds the array in a member. The array's own header bounds the inflated bytes.
+/// Adds the array in an archive member. The array's own header bounds the inflated bytes.
 Status add_member(const fs::path& file, const FileScope& scope, const ZipMember& member, Arrays& arrays) {
   const std::string place = fmt::format("{}: {}", file.string(), member.name);
   POPRUN_ASSIGN(const auto begin, read_member(file, scope, member, kNpyPrefix));

@@ -165,7 +165,7 @@ class TokenWindows final : public Dataset {
 
   struct Mask {
     std::uint32_t position;
-    std::int32_t replacement;  ///< -1 if the token stays.
+    std::int32_t replacement;  ///< -1 if the token is kept.
   };
 
   /// Draws the positions, with the first steps of a Fisher-Yates shuffle, and then their replacements.

@@ -23,9 +23,9 @@
 ///                     next_sentence i32 (-1: none).
 ///
 /// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: each epoch draws M positions per window. Of
-/// the tokens there, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. `positions` lists the
-/// positions in ascending order, and `labels` their original tokens. Windows contain neither [CLS] nor [SEP]. The draw
-/// is a function of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
+/// the tokens at these positions, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. `positions`
+/// lists the positions in ascending order, and `labels` their original tokens. Windows contain neither [CLS] nor [SEP].
+/// The draw is a function of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
 /// first id that the data does not use).

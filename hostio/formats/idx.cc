@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <isa-l/igzip_lib.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::hostio {
 namespace {
 
@@ -28,7 +30,7 @@ class Content {
     }
   }
 
-  /// Fills `out`, or as much of it as there are bytes left. Returns the number of bytes.
+  /// Reads bytes into `out` until it is full or the data ends. Returns the number of bytes read.
   Result<std::size_t> read(std::span<std::byte> out) {
     if (inflating_) {
       return inflate_into(out);
@@ -155,8 +157,8 @@ Result<IdxShape> take_shape(Content& content, std::string_view name) {
   std::array<std::uint8_t, 4 * kIdxRankMax> words{};
   POPRUN_ASSIGN(const std::size_t words_had, content.read(std::as_writable_bytes(std::span(words)).first(4 * rank)));
   if (words_had < 4 * rank) {
-    return fail(ErrorCode::kData, fmt::format("{}: expected an IDX header of {} bytes for {} dimensions, found {}",
-                                              name, 4 + 4 * rank, rank, 4 + words_had));
+    return fail(ErrorCode::kData, fmt::format("{}: expected an IDX header of {} bytes for {}, found {}", name,
+                                              4 + 4 * rank, counted(rank, "dimension"), 4 + words_had));
   }
   IdxShape shape;
   shape.elements = 1;
@@ -168,7 +170,7 @@ Result<IdxShape> take_shape(Content& content, std::string_view name) {
     shape.dims.push_back(dim);
     if (__builtin_mul_overflow(shape.elements, std::uint64_t{dim}, &shape.elements) ||
         shape.elements > kIdxElementsMax) {
-      return fail(ErrorCode::kData, fmt::format("{}: dimensions {} hold more than {} elements, the limit", name,
+      return fail(ErrorCode::kData, fmt::format("{}: dimensions {} exceed the limit of {} elements", name,
                                                 fmt::join(shape.dims, " x "), kIdxElementsMax));
     }
   }

@@ -38,8 +38,8 @@ Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selectio
   // Dividing twice equals dividing by the product, which might overflow.
   const std::uint64_t steps = items / selection.micro_batches_per_step() / samples_at_once(selection);
   if (steps == 0) {
-    return fail(ErrorCode::kUsage, fmt::format("the dataset has {} training items, fewer than one global batch of {} "
-                                               "replicas x {} samples x {} micro-batches; use a smaller "
+    return fail(ErrorCode::kUsage, fmt::format("the dataset has {} training items, fewer than one global batch "
+                                               "(replicas x samples x micro-batches = {} x {} x {}); use a smaller "
                                                "micro-batch-size, gradient-accumulation or number of replicas",
                                                items, selection.replica_count(), selection.micro_batch_size(),
                                                selection.micro_batches_per_step()));

@@ -135,8 +135,9 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   if (all.empty()) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--resume {}: no checkpoint there; name a folder step-N, or a folder that contains such folders",
-                    folder));
+        fmt::format(
+            "--resume {}: this folder has no checkpoint; give a folder step-N, or one that contains such folders",
+            folder));
   }
   std::vector<std::string> unreadable;
   for (const std::string& candidate : all) {
@@ -150,7 +151,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
       POPRUN_RARE("resume.damaged");
     }
     (is_damaged ? damaged_ : unreadable).push_back(candidate);
-    console_.say(fmt::format("note: this checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
+    console_.say(fmt::format("note: a checkpoint {}: {}{}", is_damaged ? "is damaged" : "cannot be read",
                              read.error().message, candidate == all.back() ? "" : "; trying the previous checkpoint"));
   }
   if (!unreadable.empty()) {
@@ -227,10 +228,10 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
-    console_.say(fmt::format(
-        "note: storing the checkpoint after step {} took {:.0f} s, and the next checkpoint was due before that; "
-        "replicas therefore wait or skip checkpoints; set --checkpoint-every to more than {} steps",
-        stored.step, stored.seconds, every));
+    console_.say(
+        fmt::format("note: the checkpoint after step {} took {:.0f} s to store, and the next one was due earlier, so "
+                    "replicas wait or skip checkpoints; set --checkpoint-every to more than {} steps",
+                    stored.step, stored.seconds, every));
   }
 }
 

@@ -22,7 +22,7 @@ namespace poprun::launcher {
 /// same clock.
 class CheckpointRequests {
  public:
-  /// `every_seconds` is the time between two checkpoints. If it is 0, there are only those that the user requests.
+  /// `every_seconds` is the time between two timed checkpoints, or 0 to take only those that the user requests.
   explicit CheckpointRequests(double every_seconds) : every_seconds_(every_seconds) {}
 
   void wish() { wished_ = true; }
@@ -31,7 +31,7 @@ class CheckpointRequests {
   /// Call this often while the job trains. The step is chosen a few steps ahead, so that every replica learns of it in
   /// time. If a replica learns of it too late and its part of the checkpoint is missing, the request is repeated.
   /// `step` is the highest step, out of `steps`, that any replica has completed at `now`. `begun` is the step of the
-  /// last checkpoint of which every part has begun to arrive, or 0.
+  /// latest checkpoint whose parts have all begun to arrive, or 0.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
   /// Records that the checkpoint after `step` was stored or has failed. Returns whether this answers the open request.

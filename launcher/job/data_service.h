@@ -33,7 +33,7 @@ class DataService {
  public:
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
-    /// Host name or address at which other machines reach this one. Our own server listens at the listening_address of
+    /// Host name or address at which other machines reach this one. Our own server listens on the listening_address of
     /// this name. It uses TLS if that address is not loopback; the name itself may resolve to loopback here.
     std::string own_address;
     Security security;

@@ -27,7 +27,7 @@ Result<ModelInputs> read_inputs(const proto::ModelConfig& model);
 
 using TakeOutput = std::function<void(const std::string& output)>;
 
-/// Runs a program from our own folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
+/// Runs a program from the launcher's folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
 /// printed as it arrives or, if `take` is given, passed to `take` at the end. Its stderr is printed as an error of the
 /// launcher, after any call of `take`. Returns the program's exit code or, if signal N ends the launcher, 128 + N.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,

@@ -192,8 +192,8 @@ void Job::notice_own_silence(double now) {
   if (slept.is_worth_telling) {
     POPRUN_RARE("job.launcher-slept");
     console_.say(
-        fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); replicas "
-                    "assume that a launcher that is silent for too long has died",
+        fmt::format("note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); if it "
+                    "is silent for too long, replicas assume that it has died",
                     slept.seconds));
   }
 }
@@ -213,7 +213,7 @@ void Job::update(double now) {
   if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
     console_.say(*news);
   }
-  // mpirun may be the first to report a failure. The launcher holds mpirun's lines until it can name the cause.
+  // mpirun may be the first to report a failure. The launcher holds mpirun's lines back until it can name the cause.
   if (deadlines_.shows_mpirun_lines(now)) {
     record_.mpirun_output().release_mpirun_lines();
   }

@@ -155,8 +155,8 @@ class Job final : private CoordinatorEvents {
 };
 
 /// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, after a
-/// pause that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint of a
-/// later step than any before resets the count of restarts to 0. `launched_at` is the world's time at the start.
+/// pause that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint at a
+/// later step than all earlier ones resets the count of restarts to 0. `launched_at` is the world's time at the start.
 JobEnd run_attempts(World& world, const Options& options, const Placement& placement, Console& console,
                     double launched_at);
 

@@ -43,8 +43,8 @@ class JobProcesses {
   /// those of find_programs, check_room_for_mpi_session and JobFolder::make.
   virtual Status check() = 0;
 
-  /// Starts both processes at the same time. Usually, the dataset is therefore known before mpirun's ranks ask for it.
-  /// The replicas learn the coordinator's port and epoch. Requires: `check` has succeeded. Errors: those of
+  /// Starts both processes at the same time, so that the dataset is usually known before mpirun's ranks ask for it.
+  /// Passes the coordinator's port and epoch on to the replicas. Requires: `check` has succeeded. Errors: those of
   /// Child::start.
   virtual Status start(int coordinator_port, std::uint64_t epoch) = 0;
 
@@ -52,7 +52,7 @@ class JobProcesses {
   /// the check itself starts a program. Errors: those of check_mpirun_program.
   [[nodiscard]] virtual Status check_mpirun() const = 0;
 
-  /// Call this when a replica has joined. By then, mpirun has a session, and the job's folder records what to remove.
+  /// Call this when a replica has joined. By then, mpirun has a session, which the job's folder records for removal.
   virtual void replicas_run() = 0;
 
   [[nodiscard]] virtual bool any_run() const = 0;

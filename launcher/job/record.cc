@@ -95,7 +95,7 @@ void JobRecord::refresh(double now) {
       busy < kDiskPatienceSeconds || results_.reported()
           ? Status{}
           : fail(ErrorCode::kInfrastructure,
-                 fmt::format("the disk of {} has not responded for {:.0f} s", options_.output.dir, busy));
+                 fmt::format("the disk that holds {} has not responded for {:.0f} s", options_.output.dir, busy));
   tell_of_disk(!results ? results : !logs ? logs : responds, now);
   display_.refresh(now);
 }

@@ -21,7 +21,7 @@
 
 namespace poprun::launcher {
 
-/// Everything that a job shows and leaves behind: its lines on the screen, the logs of its replicas, its results, and
+/// Everything that a job displays and stores: its lines on the screen, the logs of its replicas, its results, and
 /// the reason for its failure. This class belongs to the loop's thread.
 class JobRecord {
  public:
@@ -46,7 +46,7 @@ class JobRecord {
   /// Returns whether more dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
 
-  /// Returns the receiver of mpirun's lines. It holds some of them back until it is clear whether something has failed.
+  /// Returns the router of mpirun's output. It holds some lines back until it is clear whether something has failed.
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path(traces_of(options_.config).logs); }
 
@@ -57,7 +57,7 @@ class JobRecord {
   /// Returns the progress of the job so far, as a clause whose subject is "it".
   [[nodiscard]] std::string how_far(const JobState& state) const;
 
-  /// Brings the screen and the files up to date. If the disk is full, tells the user; the next call retries.
+  /// Updates the screen and the files. If the disk is full, informs the user; the next call retries.
   void refresh(double now);
 
   [[nodiscard]] const Progress& progress() const { return display_.progress(); }

@@ -7,7 +7,7 @@
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 
-/// The subcommands and options that do something other than run a job, or something before the job runs.
+/// Subcommands and options that do something other than run the job, or something in addition to it.
 namespace poprun::launcher {
 
 /// Runs --list-models, which prints the built-in models. The replica's program lists them. Returns the exit code.

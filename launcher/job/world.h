@@ -23,7 +23,7 @@ class Alarm {
   virtual void set(double seconds_from_now, std::function<void()> then) = 0;
 };
 
-/// Everything around a job: the clock, the processes on this machine, the service that instances call, and the thread
+/// The environment of a job: the clock, the processes on this machine, the service that instances call, and the thread
 /// that uses the disk. Tests simulate a world (tests/unit/launcher/job/simulated_world.h) in which a whole job takes
 /// milliseconds, and runs with the same seed are identical.
 class World {

@@ -58,9 +58,9 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
       // Only the launcher handles signals (process_handle.h): a replica that is starting does not ignore SIGUSR1 yet.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
-      // Otherwise, hwloc would read the configuration of all PCI devices in mpirun and in each rank, which takes 12 ms
-      // in a virtual machine and matters only to Open MPI's drivers of fast networks, and load plugins for XML, PCI,
-      // OpenCL and X11 with their libraries, which takes 5 ms. The name linuxpci covers what Linux's own part reads.
+      // These prevent two tasks that hwloc would perform in mpirun and in each rank: it would read the configuration of
+      // all PCI devices (12 ms in a virtual machine), which only Open MPI's drivers for fast networks use, and load
+      // plugins for XML, PCI, OpenCL and X11 (5 ms). "linuxpci" is the PCI discovery in hwloc's Linux component.
       {"HWLOC_COMPONENTS", "-linuxpci,-pci"},
       {"HWLOC_PLUGINS_PATH", "/dev/null"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.

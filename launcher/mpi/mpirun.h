@@ -44,7 +44,7 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program);
 
 /// Returns the command by which mpirun reaches other hosts: the user's own if one is set, otherwise srun in a Slurm job
-/// and ssh elsewhere. As in Open MPI, it may be a list such as "ssh : rsh", of which the first that exists counts.
+/// and ssh elsewhere. As in Open MPI, it may be a list such as "ssh : rsh", of which the first that exists is used.
 std::string remote_shell(const Options& options, const Placement& placement);
 
 /// Formats the command, preceded by its environment, as a line for a shell.

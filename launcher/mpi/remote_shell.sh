@@ -101,9 +101,9 @@ srun | */srun)
 esac
 
 # Reports the lines of the remote shell and the host. If the shell ended by itself, also reports that it had not started
-# the daemon, or that it broke off later (ssh's code 255, or a signal), in which case the host may be lost. A daemon that
-# fails can end with 255, too, but then it has said why. If mpirun killed this script and the shell because a different
-# host failed, nothing writes $ended, because this host is not to blame.
+# the daemon, or that it broke off later (ssh's code 255, or a signal), in which case the host may be lost. A daemon
+# that fails can also end with 255, but then it has printed the reason. If mpirun killed this script and the shell
+# because a different host failed, nothing writes $ended, because this host is not to blame.
 ended="poprun-emu: the remote shell ended"
 listen() {
   started=

@@ -26,6 +26,8 @@ Status resolve_precision(Options& options) {
       {"training.master-weights = true", training.master_weights()},
       {"training.accumulator-precision = half",
        open_choice<Precision>(training.accumulator_precision()) == Precision::kHalf},
+      {"training.optimizer-precision = half",
+       open_choice<Precision>(training.optimizer_precision()) == Precision::kHalf},
       {"training.stochastic-rounding = true", training.stochastic_rounding()}};
   for (const auto& [what, given] : need_half) {
     if (given && !half) {
@@ -236,7 +238,7 @@ Status resolve_instances(Options& options) {
   }
   if (!options.mpirun.instance_local_args.empty() && options.mpirun.instance_local_args.rbegin()->first >= instances) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 to {}",
+                fmt::format("--instance-mpi-local-args: there is no instance {}; instances are numbered 0 to {}",
                             options.mpirun.instance_local_args.rbegin()->first, instances - 1));
   }
   if (options.output.only_instance >= static_cast<std::int64_t>(instances)) {
@@ -340,7 +342,7 @@ Status resolve_check(Options& options) {
   return {};
 }
 
-/// Rejects gradient buckets if tiles are exact: a tensor is then contiguous only during the steps that use it.
+/// Rejects gradient buckets if tiles are exact: a tensor is then contiguous only while an operation uses it.
 Status check_tiles(Options& options) {
   if (choice_of<TileStorage>(options.config.memory().tiles()) != TileStorage::kExact) {
     return {};
@@ -348,7 +350,7 @@ Status check_tiles(Options& options) {
   if (options.config.training().gradient_bucket_bytes() > 0) {
     return fail(ErrorCode::kUsage,
                 "memory.tiles = exact cannot be combined with training.gradient-bucket, whose exchanges overlap with "
-                "other steps; leave out one of them");
+                "other operations; leave out one of them");
   }
   return {};
 }

@@ -170,7 +170,7 @@ Rows checkpoints() {
           "DIR; 'auto' looks in --checkpoint-dir, and starts from the beginning if no checkpoint is there",
           Text{}, into(&Options::checkpoints, &CheckpointOptions::resume)),
       row("checkpoints", "restarts", "N", "0",
-          "Maximum number of restarts from the last checkpoint after failures with exit code 75, counted anew after "
+          "Maximum number of restarts from the last checkpoint after failures with exit code 75, counted from 0 after "
           "each new checkpoint; lost hosts are left out until they answer again",
           Integer{0, 1'000'000}, into(&Options::restarts, &RestartOptions::count_max)),
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
@@ -183,8 +183,8 @@ Rows metrics() {
               "loopback); 0: serve none",
               Integer{0, 65535}, into(&Options::metrics, &MetricsOptions::port)),
           row("metrics", "metrics-address", "ADDRESS", "",
-              "Address of this machine that serves the metrics, 0.0.0.0 for all (default: 127.0.0.1 or, with other "
-              "hosts, the address at which they reach this machine); anyone who can reach it can read the metrics",
+              "Address of this machine on which to serve the metrics; 0.0.0.0 means all (default: 127.0.0.1 or, with "
+              "other hosts, the address at which they reach this machine); anyone who reaches it can read the metrics",
               IpAddress{}, into(&Options::metrics, &MetricsOptions::address))};
 }
 

@@ -104,7 +104,7 @@ Rows data() {
                parameter("sequence-length")),
       file_key("data.masks", "N", "", "Masked positions per masked-lm sample (default: 15% of the tokens, rounded up)",
                Integer{1, 1 << 16}, parameter("masks")),
-      file_key("data.mask-token", "ID", "", "Id of the mask token (default: the first id that the data does not use)",
+      file_key("data.mask-token", "ID", "", "ID of the mask token (default: the first ID that the data does not use)",
                Integer{0, (1ULL << 31) - 3}, parameter("mask-token")),
       file_key("data.channels", "NAME", "",
                "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
@@ -126,8 +126,8 @@ Rows data() {
       file_key("data.micro-batch-size", "N", "16", "Samples in one forward and backward pass of a replica",
                Integer{1, 1 << 20}),
       file_key("data.compute-batch-size", "N", "",
-               "Samples that a replica computes at a time in training; must divide data.micro-batch-size. Smaller "
-               "values keep fewer activations at a time; the gradients are accumulated (default: the micro-batch)",
+               "Samples that a replica processes at a time in training; must divide data.micro-batch-size. Smaller "
+               "values keep fewer activations in memory; the gradients are accumulated (default: the micro-batch)",
                Integer{1, 1 << 20}),
       file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica", Integer{1, 1024})};
 }
@@ -183,6 +183,10 @@ Rows training_update() {
       file_key("training.accumulator-precision", "NAME", "",
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
                OneOf<Precision>{}),
+      file_key("training.optimizer-precision", "NAME", "float",
+               "Precision of the optimiser's state: float, or half for the momentum, or for the mean of the gradients; "
+               "the mean of their squares and master weights stay float",
+               OneOf<Precision>{}),
       file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
                "How gradients are reduced over the replicas: mean or sum, both once per step, or every-micro-batch, "
                "which averages them before they are accumulated",
@@ -201,7 +205,7 @@ Rows training_update() {
       file_key("training.stochastic-rounding", "BOOL", "false",
                "With half precision, round up or down at random so that the mean is preserved", Boolean{}),
       file_key("training.frozen", "REGEX", "",
-               "Do not train weights whose name matches REGEX; batch norms freeze running statistics that match",
+               "Do not train weights whose name matches REGEX, and do not update running statistics that match",
                Regex{})};
 }
 
@@ -232,15 +236,17 @@ Rows memory() {
                OneOf<Outlining>{}),
       file_key("memory.tiles", "NAME", word_of(TileStorage{}),
                "How tensors are stored while kernels run: contiguous, each in one piece; exact, at their addresses "
-               "on the tiles (slow: for small models and devices). Memory and device time are the same",
+               "on the tiles (slow: for small models and devices). Both give the same memory and device time",
                OneOf<TileStorage>{})};
 }
 
-/// Lists the frameworks: "none 0 s, popart 0.16 s".
+/// Lists the frameworks: "none 0 s, popart 0.16 s, poptorch 3 ns per parameter".
 std::string host_call_list() {
   std::string list;
   for (const FittedSeconds& call : host_calls()) {
-    list += fmt::format("{}{} {} s", list.empty() ? "" : ", ", call.name, call.seconds);
+    list += fmt::format("{}{} ", list.empty() ? "" : ", ", call.name);
+    list += call.seconds_per_parameter > 0 ? fmt::format("{:.1g} ns per parameter", call.seconds_per_parameter * 1e9)
+                                           : fmt::format("{} s", call.seconds);
   }
   return list;
 }
@@ -256,7 +262,7 @@ Rows device_report() {
           file_key("device.bytes-per-tile", "N", "",
                    "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)", Integer{1024, 1 << 24}),
           file_key("device.host-call", "FRAMEWORK|SECONDS", "none",
-                   "Host time that each training step takes in addition: that of a framework (" + host_call_list() +
+                   "Extra host time for each training step: that of a framework (" + host_call_list() +
                        "), fitted to published results, or a number of seconds",
                    HostCall{}),
           file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",

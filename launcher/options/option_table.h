@@ -59,7 +59,7 @@ std::span<const Section> sections();
 /// `model` finds model.name.
 const OptionRow* find_row(std::string_view name);
 
-/// Returns the setting of the row with this name. Requires: there is such a row.
+/// Returns the setting of the row with this name. Requires: the row exists.
 Setting& setting_of(Options& options, std::string_view name);
 const Setting& setting_of(const Options& options, std::string_view name);
 

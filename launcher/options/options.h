@@ -54,7 +54,7 @@ struct CheckpointInterval {
   double seconds = 0;
 };
 
-/// Where replicas run (see placement/), and the instruction set that mpirun's environment prescribes.
+/// Where replicas run (see placement/), and which instruction set they use.
 struct HostOptions {
   std::vector<std::string> lists;
   std::string file;

@@ -258,7 +258,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   }
   Varied& varied = estimate->varied;
   if (std::ranges::count(written, "vary", [](const Written& w) { return w.row->name; }) > 1) {
-    return fail(ErrorCode::kUsage, "--vary was given twice; only one key can be varied at a time");
+    return fail(ErrorCode::kUsage, "--vary was given more than once; only one key can be varied at a time");
   }
   POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
   varied.key = row->name;
@@ -309,7 +309,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(const Subcommand subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(subcommand, line.written));
   options.request = request_of(subcommand);
-  // Values are checked before files are counted, because a wrong value may be why there seem to be two files.
+  // Values are checked before files are counted, because a mistake in a value can make a second word look like a file.
   Options alone;
   alone.request = options.request;
   for (const Written& w : line.written) {

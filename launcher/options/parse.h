@@ -17,7 +17,7 @@ Result<Options> parse_options(std::span<const std::string> args);
 /// Does the same, but takes the text of train.cfg from `config_text`. Never crashes, whatever the text (tests/fuzz).
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
 
-/// Formats the values of all keys of train.cfg as such a file, with a comment on each that states its origin.
+/// Formats all keys and their values as a train.cfg, with a comment on each line that states the value's origin.
 std::string resolved_config(const Options& options);
 
 }  // namespace poprun::launcher

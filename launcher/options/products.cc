@@ -295,8 +295,8 @@ void note_small_proportions(Options& options) {
   for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
     if (setting.permille() < kLeastAdvisedPermille) {
       options.notes.push_back(
-          fmt::format("{}: Graphcore advises against values below 0.05 for poplin::createWeights(): such plans crowd "
-                      "the operands onto few tiles and need more code and exchange",
+          fmt::format("{}: Graphcore advises against values below 0.05 for poplin::createWeights(): with so little "
+                      "memory, operands crowd onto few tiles and need more code and exchange",
                       shown(options, kProportion, setting)));
     }
   }

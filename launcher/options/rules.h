@@ -27,7 +27,7 @@ Rows location_rows();
 /// Checks that the requested sharding is possible. Errors: kUsage if it is not; the message gives the remedy.
 Status check_locations(Options& options);
 
-/// Returns whether a step accumulates gradients over several micro-batches, or over several compute batches in one.
+/// Returns whether a step accumulates gradients over several micro-batches, or over several compute batches of one.
 bool accumulates(const proto::RunConfig& config);
 
 // Section [pipeline]: how a model is spread across the IPUs of a replica.

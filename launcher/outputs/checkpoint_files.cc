@@ -68,7 +68,7 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
 
 /// Returns whether `text` is unchanged since `checksum` was computed, with an empty string in place of the checksum.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
-  const std::string field = "\n \"sha256\": \"";  // The checksums of files are indented more.
+  const std::string field = "\n \"sha256\": \"";  // The checksums of files are indented further.
   const std::size_t at = text.find(field + checksum + '"');
   if (checksum.empty() || at == std::string::npos) {
     return false;
@@ -194,11 +194,10 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
                             checkpoint.folder, manifest.version(), POPRUN_VERSION));
   }
   if (!checkpoint.is_of_this_build) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("--resume {}: the checkpoint was written by a different build of poprun-emu {}, which has "
-                    "other options or another checkpoint format; use that build, or start over from the weights",
-                    checkpoint.folder, POPRUN_VERSION));
+    return fail(ErrorCode::kUsage, fmt::format("--resume {}: the checkpoint was written by a different build of "
+                                               "poprun-emu {}, whose options or checkpoint format differ; use that "
+                                               "build, or start over from the weights",
+                                               checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
   proto::RunConfig now = config;
@@ -259,7 +258,7 @@ void remove_checkpoint(const std::string& checkpoint) {
   std::error_code unused;
   fs::remove_all(none, unused);
   fs::rename(checkpoint, none, unused);
-  // Otherwise, a crash might leave the old name with some of the files.
+  // Without this sync, a crash might leave the final name on a folder that lacks some files.
   if (sync_folder(fs::absolute(checkpoint).parent_path())) {
     fs::remove_all(none, unused);
   }

@@ -64,7 +64,7 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
 /// Copies the first `lines` lines of a file, piece by piece. Returns false if the file does not have that many yet.
 Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines);
 
-/// Removes a checkpoint. If the removal is interrupted, also by a crash of the machine, the checkpoint is still either
+/// Removes a checkpoint. If the removal is interrupted, even by a crash of the machine, the checkpoint is still either
 /// complete or absent.
 void remove_checkpoint(const std::string& checkpoint);
 

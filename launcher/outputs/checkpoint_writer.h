@@ -82,7 +82,8 @@ class CheckpointWriter {
   /// any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Sets whether metrics.csv accepts no rows, as on a full disk. If so, no checkpoint waits for rows. Threads: any.
+  /// Sets whether metrics.csv cannot be written now, for example because the disk is full. While it cannot, no
+  /// checkpoint waits for rows. Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 
   /// Declares metrics.csv complete. A checkpoint that waits for more rows is then dropped without `News`. Threads: any.

@@ -26,11 +26,11 @@ class DiskThread {
 
   virtual std::shared_future<Status> post(Task task);
 
-  /// Returns whether the task is done, after waiting for it for at most `patience`. While an earlier task for which a
-  /// wait timed out is still not done, does not wait at all, so the owner's thread rarely waits, and never for long.
+  /// Returns whether the task is done, after waiting for it for at most `patience`. Does not wait at all if an earlier
+  /// wait timed out and its task is still not done. The owner's thread therefore waits rarely, and never for long.
   virtual bool is_done(const std::shared_future<Status>& task, std::chrono::milliseconds patience = kMoment);
 
-  /// Returns the seconds for which the present task has been running, or 0 if there is none.
+  /// Returns the seconds for which the current task has been running, or 0 if there is none.
   [[nodiscard]] virtual double busy_seconds() const;
 
   static constexpr std::chrono::milliseconds kMoment{100};
@@ -39,7 +39,7 @@ class DiskThread {
   using Clock = std::chrono::steady_clock;
   static constexpr Clock::time_point kIdle{};
 
-  std::atomic<Clock::time_point> began_ = kIdle;  ///< Start of the present task.
+  std::atomic<Clock::time_point> began_ = kIdle;  ///< Start of the current task.
   std::shared_future<Status> awaited_;            ///< The last task for which a wait timed out.
   asio::thread_pool thread_{1};                   ///< Must be the last member: its thread uses those above.
 };

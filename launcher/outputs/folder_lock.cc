@@ -28,7 +28,7 @@ struct Holder {
   std::string who;          ///< "host node-7, process 4711"
 };
 
-/// Opens the file anew, because an NFS client revalidates its cache only when it opens a file.
+/// Reads the lock file. Reopens it each time, because an NFS client revalidates its cache only when it opens a file.
 Holder holder_of(const std::string& folder) {
   Holder holder;
   const int file = open(path_in(folder).c_str(), O_RDONLY | O_CLOEXEC);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "replica/base/rare.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -117,7 +118,7 @@ Status GrowingFile::Lines::write() {
   }
   POPRUN_TRY(write_waiting());
   if (left_out > 0) {
-    waiting = fmt::format("# {} lines are missing here: the disk accepted no data\n", left_out);
+    waiting = fmt::format("# {} left out here: the disk accepted no data\n", counted(left_out, "line"));
     left_out = 0;
   }
   return write_waiting();

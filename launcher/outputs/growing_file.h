@@ -33,7 +33,7 @@ std::error_code make_folder(const std::string& folder);
 /// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory.
 class GrowingFile {
  public:
-  /// Lines that would exceed `waiting_bytes_max` while waiting are left out. A later line says how many were. `disk`
+  /// While lines wait, those that would exceed `waiting_bytes_max` are left out; a later line states how many. `disk`
   /// must outlive this.
   GrowingFile(DiskThread& disk, std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : disk_(&disk), waiting_bytes_max_(waiting_bytes_max), lines_(std::make_shared<Lines>(std::move(path))) {}
@@ -41,7 +41,7 @@ class GrowingFile {
   /// Appends complete lines. They reach the file when `flush` succeeds.
   void append(std::string_view lines);
 
-  /// Keeps the present contents of the file. Call before the first `flush`.
+  /// Keeps the current contents of the file. Call before the first `flush`.
   void go_on() { lines_->goes_on = true; }
 
   /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier contents unless `go_on`

@@ -339,8 +339,8 @@ std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> e
         : dump.writing.valid() ? fmt::format("dump-step-{}.safetensors is still being written", step)
         : is_complete
             ? fmt::format("dump-step-{}.safetensors is complete", step)
-            : fmt::format("dump-step-{}.safetensors contains the {} tensors that step {} computed before the job ended",
-                          step, tensors, step));
+            : fmt::format("dump-step-{}.safetensors contains only what step {} computed before the job ended: {}", step,
+                          step, counted(tensors, "tensor")));
   }
   if (ended_after && !dumps_due_.empty()) {
     lines.push_back(fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump of step {}",

@@ -23,7 +23,7 @@ Json sorted(const Json& map) {
   return nlohmann::json(map);
 }
 
-/// Turns 64-bit numbers from strings into numbers in a field's value, or in one value of a repeated field.
+/// Converts 64-bit integers from JSON strings to JSON numbers, in a field's value or in an element of a repeated field.
 void put_numbers(const FieldDescriptor& field, Json& value) {
   const bool is_integer =
       field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 || field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64;

@@ -65,20 +65,21 @@ Status check_room(const std::string& folder, std::uint64_t bytes);
 /// be removed; this is better discovered now than when the new result is complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
 
-/// Writes `parts` one after the other to `path`. The file appears either complete or not at all, and what has appeared
-/// survives a crash of the machine. If another thread sets `given_up` meanwhile, it does not appear.
+/// Writes `parts` one after the other to `path`. The file appears either complete or not at all and, once it has
+/// appeared, survives a crash of the machine. If another thread sets `given_up` before that, the file does not appear.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
                         const std::atomic<bool>* given_up = nullptr);
 
 std::string metrics_header();
-/// Formats a row. Floats have 9 digits, so each float32 reads back exactly. The `split` of an evaluation is "test".
+/// Formats a row. Floats have 9 digits, so each float32 can be read back exactly. An evaluation's `split` is "test".
 std::string metrics_row(const proto::StepMetrics& metrics);
 std::string metrics_row(const proto::EvaluationMetrics& metrics);
 
 /// Assembles weights, or a dump's tensors, from the chunks of a report.
 class WeightsCollector {
  public:
-  /// Adds a chunk. Errors: kBug if chunks of tensors are mixed, a type is unknown, or a size does not match the shape.
+  /// Adds a chunk. Errors: kBug if chunks of different tensors interleave, a type is unknown, or a size does not match
+  /// the shape.
   Status take(const proto::TensorChunk& chunk);
 
   /// Drops the last tensor if it is incomplete. Returns the number of tensors.

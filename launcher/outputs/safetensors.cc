@@ -143,7 +143,7 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
 }
 
 /// Recognises weights files in other formats and returns advice on them, or "" for any other bytes. Requires: `begin`
-/// is not a valid header length. Otherwise, the first two bytes could be a pickle's or part of a length.
+/// is not a valid header length, since the first bytes of a valid length could also be those of a pickle.
 std::string_view other_format(std::string_view begin) {
   if (begin.starts_with("PK\x03\x04")) {
     return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "

@@ -37,7 +37,7 @@ struct TensorEntry {
 /// Returns the size in bytes for a dtype and shape, or nothing if the dtype is unknown or the size overflows.
 std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape);
 
-/// These functions convert a dtype to the spelling used everywhere else, such as "F32" to "f32", and back.
+/// Converts a dtype to the spelling used everywhere else, such as "F32" to "f32"; `dtype_of` converts back.
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 

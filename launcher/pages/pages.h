@@ -8,7 +8,7 @@ namespace poprun::launcher {
 std::string manual_page();
 
 /// Generates a completion script for bash from the option table. It completes options, values with a list of choices,
-/// and files, folders, hosts, datasets and models for the options that take them. The script needs only bash.
+/// and files, folders, hosts, datasets and models for the options that accept them. The script needs only bash.
 std::string bash_completion();
 
 }  // namespace poprun::launcher

@@ -127,7 +127,7 @@ Result<JobHosts> named_hosts_in_slurm(std::vector<Host> hosts, const SlurmJob& j
       host.name = node->name;
     } else if (!all_here({&host, 1})) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("host {} does not belong to Slurm job {}, whose hosts are {}; use those, or `unset "
+                  fmt::format("host {} does not belong to Slurm job {}, whose hosts are {}; use these, or `unset "
                               "SLURM_JOB_ID SLURM_JOBID` to reach other hosts by ssh",
                               host.name, job.number, names_of(job.hosts)));
     }

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/placement/addresses.h"
+#include "replica/base/text.h"
 #include "replica/device/device.h"
 
 namespace poprun::launcher {
@@ -39,9 +40,9 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances, s
   }
   if (left > 0) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{} instances need {} slots, but the {} listed hosts have only {}; list more "
-                            "hosts or slots, omit the slots to spread the instances evenly, or lower --num-instances",
-                            instances, instances, hosts.size(), had));
+                fmt::format("{} instances need {} slots, but the total on {} is only {}; list more hosts or slots, "
+                            "omit the slots to spread the instances evenly, or lower --num-instances",
+                            instances, instances, counted(hosts.size(), "listed host"), had));
   }
   return shares;
 }

@@ -91,7 +91,7 @@ class Supervisor {
   asio::signal_set exits_;
   asio::steady_timer again_;  ///< Repeats the steps that end mpirun.
   Process mpirun_;
-  std::optional<ProcessHandle> guard_;  ///< Guard of mpirun while mpirun runs.
+  std::optional<ProcessHandle> guard_;  ///< The guard of mpirun; set while mpirun runs.
   Process data_server_;
   Process inquiry_;
 };

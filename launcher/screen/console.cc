@@ -194,7 +194,7 @@ void Outlet::never_wait() {
   try {
     std::thread([state = state_] { state->run(); }).detach();
     state_->has_thread = true;
-  } catch (const std::system_error&) {  // No further thread can be started here.
+  } catch (const std::system_error&) {  // The system cannot start another thread.
   }
 }
 

@@ -16,7 +16,7 @@ enum class Keep : std::uint8_t { kAlways, kIfRoom };
 /// pager waits for its user. At first, writing blocks, as in other programs. After `never_wait`, a thread does the
 /// writing, and the memory for waiting lines is bounded. When this memory is full, lines are dropped, those of
 /// Keep::kIfRoom first, and a line states how many are missing. A terminal can have one live line at its bottom, below
-/// all others. If the reader has gone away, its output is discarded. An outlet belongs to one thread.
+/// all others. If the reader has gone away, all further lines are discarded. An outlet belongs to one thread.
 class Outlet {
  public:
   static constexpr std::size_t kWaitingBytesMax = 1 << 20;

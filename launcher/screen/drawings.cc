@@ -36,7 +36,7 @@ class Curve {
 
   void mark(std::uint32_t step, char letter) {
     const std::size_t column = column_of(step);
-    std::size_t row = rows_;  // Rows are counted from below; this one is above the curve.
+    std::size_t row = rows_;  // Rows are counted from the bottom; this one is above the curve.
     while (row > 0 && (cells_[row - 1][column] == ' ' || cells_[row - 1][column] == '-')) {
       --row;
     }
@@ -116,7 +116,7 @@ class Curve {
   std::uint64_t top_;
   std::size_t steps_;
   std::vector<std::uint64_t> most_;  ///< Bytes of each column.
-  std::vector<std::string> cells_;   ///< Rows, from below, with one more row above the curve.
+  std::vector<std::string> cells_;   ///< Rows, from the bottom, with one more row above the curve.
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ void add_size(JobRows& rows, const proto::CompiledJob& job, const proto::RunConf
   if (job.has_total_steps()) {
     rows.emplace_back(
         config.inference() ? "batches" : "steps",
-        fmt::format("{} of {} samples{}", grouped(job.total_steps()), job.batch_sizes().global_batch_size(),
+        fmt::format("{} of {}{}", grouped(job.total_steps()), counted(job.batch_sizes().global_batch_size(), "sample"),
                     config.inference() ? "" : fmt::format(" ({} per epoch)", grouped(job.steps_per_epoch()))));
   }
   for (const proto::Note& note : job.notes()) {

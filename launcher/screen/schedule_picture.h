@@ -13,9 +13,9 @@ struct PictureFrame {
   bool all_ipus = true;  ///< If false and there are many IPUs, show only those that `listed_rows` selects.
 };
 
-/// Draws the work of each IPU, with one row per IPU and one column per cycle. A is a forward part, G a backward part,
-/// and R the recomputation before a backward part. Each letter is followed by the number of the micro-batch, counted
-/// from 1. U is the update. For 2 IPUs and 3 micro-batches:
+/// Draws the work of each IPU, with one row per IPU and one column per cycle. A is the forward pass of a stage, G its
+/// backward pass, and R the recomputation before the backward pass. Each letter is followed by the number of the
+/// micro-batch, counted from 1. U is the update. For 2 IPUs and 3 micro-batches:
 ///
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U
 ///   IPU 1 |    A1G1 A2G2 A3G3 U

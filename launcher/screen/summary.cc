@@ -83,7 +83,7 @@ std::string what_does_not_apply(const proto::CheckReport& report, std::uint64_t 
 std::string verdict_text(const proto::CheckReport& report, const Counts& counts) {
   std::vector<std::string> parts;
   if (counts.compared() > 0) {
-    parts.push_back(fmt::format("{} of {} equal to the reference in every bit, over {}", counts.equal,
+    parts.push_back(fmt::format("{} of {} bit-identical to the reference, over {}", counts.equal,
                                 counted(counts.compared(), "run"), counted(report.plan().steps(), "step")));
   } else {
     parts.push_back("nothing was compared");
@@ -137,7 +137,7 @@ void add_results(JobRows& rows, const proto::Profile& profile) {
   add_batch_sizes(rows, profile.batch_sizes());
   if (outcome.loss_scale() > 0) {
     rows.emplace_back("loss scale",
-                      fmt::format("{:g}, {} steps skipped", outcome.loss_scale(), grouped(outcome.skipped_steps())));
+                      fmt::format("{:g}, {} skipped", outcome.loss_scale(), counted(outcome.skipped_steps(), "step")));
   }
 }
 

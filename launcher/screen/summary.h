@@ -11,7 +11,7 @@
 ///        1  4      -         none              11.8 MiB     1.234 ms   100 %  the reference
 ///        2  2 2    grouped   pipeline           6.1 MiB     0.800 ms    77 %  equal
 ///
-/// The wall time per step, which is not shown here, precedes the result.
+/// The wall time per step, which this example omits, precedes the result.
 namespace poprun::launcher {
 
 std::string check_heading();

@@ -81,7 +81,7 @@ class Deadlines {
   void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
   void draining(double now) { drained_at_ = now; }
-  /// Records that the results cannot be written. Returns whether this is news: further calls change nothing.
+  /// Records that the results cannot be written. Returns false, and changes nothing, if this was already known.
   bool no_room(double now);
   void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "launcher/verdict/same_numerics.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -40,8 +41,8 @@ JobState::JobState(const Placement& placement, double now, std::string cpu_isa)
 
 Status JobState::join(const proto::JoinRequest& request, double now) {
   if (request.instance() >= instances_.size()) {
-    return fail(ErrorCode::kUnreachable, fmt::format("instance {} does not exist; the job has {} instances",
-                                                     request.instance(), instances_.size()));
+    return fail(ErrorCode::kUnreachable, fmt::format("instance {} does not exist; the job has {}", request.instance(),
+                                                     counted(instances_.size(), "instance")));
   }
   if (request.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUnreachable,

@@ -46,7 +46,7 @@ class JobState {
 
   /// Errors
   ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
-  ///   kHostResources  its results would differ in bits from the first instance's, or it cannot compute with --cpu-isa.
+  ///   kHostResources  its results would not be bit-identical to the first instance's, or it lacks --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
   /// Records a heartbeat. After trouble starts, ignores heartbeats of instances that were already silent.
   void beat(const proto::Beat& beat, double now);
@@ -64,7 +64,7 @@ class JobState {
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
   /// Returns the reasons that instances gave before they exited, in order of arrival.
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
-  /// Returns the first instance whose heartbeats broke off without the instance giving a reason.
+  /// Returns the first instance whose heartbeats broke off before it gave a reason.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   [[nodiscard]] const MpirunFindings& mpirun() const { return mpirun_; }
   [[nodiscard]] std::span<const std::string> silent_hosts() const { return silent_hosts_; }
@@ -111,7 +111,8 @@ class DrainPoint {
   /// Records that the instance has ended its heartbeats and therefore begins no further part.
   void left(std::uint32_t instance);
 
-  /// Once every instance is on hold or has left, returns the last part that any replica begins, but only one time.
+  /// Once every instance is on hold or has left, returns the last part that any replica begins. Later calls return
+  /// nothing.
   std::optional<std::uint64_t> last_part();
 
  private:

@@ -13,7 +13,7 @@ namespace poprun::launcher {
 
 /// Packets lost between two hosts, as counted by the hosts that retransmitted them.
 struct PacketLoss {
-  std::string from;  ///< Hosts, by name if an instance there has reported its address.
+  std::string from;  ///< The two hosts: by name if it is known, else by address.
   std::string to;
   std::uint64_t segments = 0;     ///< Data segments sent in heartbeat intervals with losses.
   std::uint64_t retransmits = 0;  ///< Retransmissions among these segments.

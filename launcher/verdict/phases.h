@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The life of a job is defined by one table (phases.cc), which lists the reaction to each event in each phase. These
+/// One table (phases.cc) defines the life cycle of a job: it lists the reaction to each event in each phase. These
 /// functions are pure: the event loop (job/job.h) reports each event and does what the reaction says.
 ///
 ///        mpirun gave up

@@ -10,7 +10,7 @@
 #include "launcher/verdict/job_state.h"
 #include "proto/coordinator.pb.h"
 
-/// Functions that find the instance to blame and explain the failure in words. They use only their arguments.
+/// Pure functions that find the instance to blame and explain the failure in words.
 namespace poprun::launcher {
 
 /// The diagnosis of a failed job: the exit code, the first line, and the lines that follow it.
@@ -37,7 +37,7 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
 /// the shells only report that they have ended.
 bool lacks_daemon(const JobState& state);
 
-/// Returns the remote hosts, spelled as given, whose daemon did not start for an unknown reason, which may be why
+/// Returns the remote hosts, spelled as given, whose daemon did not start, if the reason is unknown. They may be why
 /// mpirun started nothing. Returns none in a Slurm job, where hosts need not accept connections to their ssh port.
 std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
 

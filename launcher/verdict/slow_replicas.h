@@ -45,7 +45,7 @@ struct Straggler {
 
 /// Uses the times in the heartbeats to find the replica that all others wait for. This class only keeps records. A busy
 /// machine slows down every replica in turn. A replica is therefore named only if it is the slowest, by a clear factor,
-/// in three consecutive stretches, each of many steps and several seconds.
+/// in three consecutive intervals ("stretches"), each of many steps and several seconds.
 class Stragglers {
  public:
   /// The slowest replica counts as a straggler if it takes at least this many times the usual time.

@@ -32,7 +32,7 @@ class DatasetQuery {
   /// `news` is called any number of times, and then `answer` is called once. Both are called on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered or made progress; the message gives the address (also a fact) and the wait.
+  ///   kUnreachable  no server answered or made progress; the message gives the address (also in `facts`) and the wait.
   ///   kData         the dataset is missing or damaged; the message is the server's.
   ///   kUsage        the source can never work; the message is the server's.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);

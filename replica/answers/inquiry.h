@@ -11,13 +11,13 @@
 namespace poprun {
 
 /// The serialised message (proto/answers.proto), and the status with which the process ends. After an error, the
-/// message contains what was found before the error.
+/// message contains the part of the answer that was computed before the error.
 struct Answer {
   std::string message;
   Status status;
 };
 
-/// Returns the answer to the question that `arguments` ask:
+/// Returns the answer to the question in `arguments`:
 ///
 ///   --list-models   every built-in model, as a ModelList
 ///   --compile       a CompileAnswer about the job in `input`, a CompileQuestion (proto/inquiry.proto); it includes

@@ -34,7 +34,7 @@ Result<proto::JobEstimate> estimate_job(const proto::EstimateQuestion& question,
   return answer;
 }
 
-/// Measures wall time by activity.
+/// Measures wall time per activity.
 class Times {
  public:
   explicit Times(proto::ProfileAnswer& answer) : answer_(answer) {}

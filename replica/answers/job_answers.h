@@ -16,9 +16,9 @@ namespace poprun {
 /// match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
-/// Estimates what the jobs need. A job that does not fit is not an error. On an error, `answer` is empty. Errors: those
-/// of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`. If a key is varied, the error names the key
-/// and its value.
+/// Estimates the memory that the jobs need. A job that does not fit is not an error. On an error, `answer` is empty.
+/// Errors: those of `compile_options`, `estimate`, `plan_program` and `JobModel::parse`. If a key is varied, the error
+/// names the key and its value.
 Status answer_estimate(const proto::EstimateQuestion& question, proto::EstimateAnswer& answer);
 
 /// Compiles the job and builds its Profile, including the report. A job that does not fit is not an error; its report

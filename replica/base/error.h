@@ -21,7 +21,7 @@ namespace poprun {
 /// The kind of failure, which determines how a caller reacts to it. The value is the exit code of the process, except
 /// that kinds that mean the same to a script share one code (see `exit_code_of`).
 enum class ErrorCode : std::uint8_t {
-  kUsage = 64,           ///< An option or train.cfg can never work. The message names it and the remedy.
+  kUsage = 64,           ///< An option or a key of train.cfg is invalid. The message names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
   kBug = 70,             ///< A bug in this program.

@@ -25,7 +25,7 @@ Half to_half(float value);
 /// Rounds stochastically: up or down with a probability proportional to closeness, in steps of 1 / 8192. The mean over
 /// all words is exact for magnitudes of 2^-14 and above, and within 2^-37 below that. `word` is uniformly distributed;
 /// only its upper 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the next value up is
-/// 65536, which becomes infinity; values of 65536 and above are rounded as by to_half.
+/// 65536, which becomes infinity; values of 65536 and above are rounded as in to_half.
 Half to_half_at_random(float value, std::uint32_t word);
 
 }  // namespace poprun

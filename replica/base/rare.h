@@ -4,14 +4,14 @@
 
 namespace poprun {
 
-/// Adds a line with `name` to the file that POPRUN_EMU_RARE names, if it is set. Returns true. Threads: any.
+/// Adds a line with `name` to the file that POPRUN_EMU_RARE names, if that variable is set. Returns true. Threads: any.
 bool note_rare(std::string_view name);
 
 /// Marks a branch that only faults reach, like FoundationDB's CODE_PROBE. tests/faults/campaign.py prints the marked
-/// branches that its cases reached. A large campaign fails if it reaches a marked branch in no case and
-/// tests/faults/unreached.txt does not list the branch. Cost: a comparison after the first pass.
-#define POPRUN_RARE(name)                                                     \
-  do {                                                                        \
+/// branches that its cases reached. A large campaign fails if none of its cases reaches a marked branch and
+/// tests/faults/unreached.txt does not list that branch. Cost: a comparison after the first pass.
+#define POPRUN_RARE(name)                                                      \
+  do {                                                                         \
     [[maybe_unused]] static const bool noted_here = ::poprun::note_rare(name); \
   } while (false)
 

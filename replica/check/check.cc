@@ -194,7 +194,8 @@ class Check {
   }
 
   /// Returns the options of the runs after the reference run. In the reference run, all numbers were finite and all
-  /// indices in range, so any other value in a later run is a difference to report and does not end the check.
+  /// indices in range. A later run that breaks this differs from the reference, which the check reports instead of
+  /// ending.
   [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;

@@ -31,7 +31,7 @@ struct Variant {
   std::string split;       ///< For display: counted layers of each stage, "3 7 7 7".
   Schedule schedule = {};  ///< kPhased: stages are phases, which take turns on `ipus`.
   Recomputation recomputation = {};
-  bool own_stages = false;  ///< The job's own cuts and device mapping, not balanced stages.
+  bool own_stages = false;  ///< Whether the stages and the device mapping are the job's own; false: balanced.
   /// First layer of each stage except the first, if the job does not say where to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's own.

@@ -34,7 +34,7 @@ enum class Loss : std::uint8_t { kCrossEntropy, kMeanSquaredError };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Loss> = {"cross-entropy", "mean-squared-error"};
 
-/// Normalisation in models that normalise batches.
+/// Kind of normalisation in models that have batch normalisation.
 enum class Normalisation : std::uint8_t {
   kBatch,
   kGroup,     ///< Per sample and group of channels, with 32 groups.

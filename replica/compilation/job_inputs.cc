@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/choices/choices.h"
 #include "replica/models/layers/model.h"
 #include "replica/program/host_contract.h"
@@ -116,7 +117,8 @@ SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
   return options;
 }
 
-/// Takes I/O tiles from the computing tiles. Errors: kUsage if too few tiles remain, or PopART rejects the number.
+/// Sets aside tiles of the device for I/O. Errors: kUsage if no tiles remain to compute, or if PopART would reject the
+/// number.
 Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   constexpr std::uint32_t kMin = 32;
   constexpr std::uint32_t kMax = 192;
@@ -255,9 +257,11 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
       .gradient_scale = 1,
       .clip_norm = config.training().clip_norm(),
       .no_decay = config.training().no_decay()};
-  options.precision = {.half = half,
-                       .stochastic_rounding = config.training().stochastic_rounding(),
-                       .master_weights = config.training().master_weights()};
+  options.precision = {
+      .half = half,
+      .stochastic_rounding = config.training().stochastic_rounding(),
+      .master_weights = config.training().master_weights(),
+      .half_optimizer_state = open_choice<Precision>(config.training().optimizer_precision()) == Precision::kHalf};
   options.planner = planner_options(config);
   options.serialisation = serialisation_options(config.model());
   options.locations = location_options(config.memory());
@@ -285,18 +289,18 @@ std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uin
     notes.push_back(
         {"schedule.long-warmup",
          fmt::format(
-             "training.warmup-steps = {} exceeds the {} steps of the run: the learning rate ends at {:.4g}, "
+             "training.warmup-steps = {} exceeds the {} of the run: the learning rate ends at {:.4g}, "
              "below training.learning-rate = {:.4g}",
-             training.warmup_steps(), steps,
+             training.warmup_steps(), counted(steps, "step"),
              training.learning_rate() * static_cast<double>(steps) / static_cast<double>(training.warmup_steps()),
              training.learning_rate()),
          {{"warmup-steps", training.warmup_steps()}, {"steps", steps}}});
   } else if (choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep &&
              training.warmup_steps() + training.schedule_steps() >= steps) {
     notes.push_back({"schedule.never-falls",
-                     fmt::format("training.schedule-steps = {} is not less than the {} steps after the warm-up, so the "
+                     fmt::format("training.schedule-steps = {} is not less than the {} after the warm-up, so the "
                                  "learning rate never falls",
-                                 training.schedule_steps(), steps - training.warmup_steps()),
+                                 training.schedule_steps(), counted(steps - training.warmup_steps(), "step")),
                      {{"schedule-steps", training.schedule_steps()}, {"steps", steps}}});
   }
   return notes;

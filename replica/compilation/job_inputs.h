@@ -24,8 +24,8 @@ Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelC
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
-/// Adds notes to the Program: the data server's findings, decisions made when the ONNX model was built, if there is
-/// one, and a warning if the run is too short for the schedule of the learning rate.
+/// Adds notes to the Program: the data server's findings, for an ONNX model the decisions made while building it, and a
+/// warning if the run is too short for the learning-rate schedule.
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 

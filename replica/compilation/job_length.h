@@ -38,7 +38,7 @@ std::uint64_t inference_items(const proto::Dataset& dataset);
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset, JobStream stream,
                               std::uint32_t replica);
 
-/// Returns what gradient accumulators hold: the default depends on the precision.
+/// Returns what gradient accumulators contain; the default depends on the precision.
 AccumulationKind accumulation_kind(const proto::RunConfig& config);
 
 /// Returns whether each token's loss has the same weight, regardless of its micro-batch.

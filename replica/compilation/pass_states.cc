@@ -67,7 +67,7 @@ std::vector<Section> sections_of(std::string_view text) {
   return sections;
 }
 
-/// Returns the last job printed by the first compilation before the pass with this number.
+/// Returns the last job that the first compilation printed before the pass with this number.
 std::optional<Section> job_before(const std::vector<Section>& sections, int pass) {
   std::optional<Section> last;
   for (const Section& section : sections) {

@@ -204,7 +204,7 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   }
   *device.mutable_host() = host_time(program, called, call, steps);
   if (const std::string& host_call = config.device().host_call(); !inference && !host_call.empty()) {
-    device.mutable_host()->set_call_seconds(host_call_seconds(host_call));
+    device.mutable_host()->set_call_seconds(host_call_seconds(host_call, program.parameter_count()));
     device.mutable_host()->set_calls_are_counted(true);
     device.set_step_seconds(device.step_seconds() + device.host().call_seconds());
   }

@@ -10,9 +10,9 @@
 #include "replica/base/note.h"
 #include "replica/graph/types.h"
 
-/// Matches the tensors of a file of initial weights with the model's weights. Names in files of Hugging Face's models
-/// depend on the class that was saved. Names may come from older versions or lack the prefix of the full model,
-/// and files may contain buffers and second copies of tied weights.
+/// Matches the tensors of a file of initial weights with the model's weights. The names in Hugging Face's files depend
+/// on the class that was saved. They may come from older versions or lack the prefix of the full model, and the files
+/// may contain buffers and second copies of tied weights.
 namespace poprun {
 
 struct FileTensor {

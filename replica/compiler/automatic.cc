@@ -19,7 +19,7 @@
 namespace poprun {
 namespace {
 
-/// Returns an observer that is notified of compilations, but sees no passes.
+/// Returns an observer that is notified of compilations but not of passes.
 CompileObserver quiet(const CompileObserver& observer) {
   return {.before_compilation = observer.before_compilation};
 }
@@ -38,7 +38,7 @@ void add_first_note(const Note& note, Program& program) {
               program.mutable_notes()->rend());
 }
 
-/// Proposes splits, each of which is based on the measured memory of the previous ones.
+/// Proposes splits, each based on the measured memory of the previous ones.
 class Splits {
  public:
   /// `first` is the compilation with the split from the estimate.
@@ -91,7 +91,7 @@ std::vector<std::size_t> begins_of(const Compiled& compiled, const Balancing& ba
   return begins;
 }
 
-/// Returns the end of a split's note, which explains how the split was found.
+/// Returns the end of the note on a split: how the split was found.
 std::string found_how(const Compiled& best, std::size_t compilations) {
   if (best.lacking() <= 0) {
     return compilations == 1 ? "" : fmt::format(", found by compiling {} splits", compilations);

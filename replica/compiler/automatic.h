@@ -11,7 +11,7 @@ namespace poprun {
 /// Maximum number of balanced splits to compile in search of one that fits.
 inline constexpr std::size_t kSplitsMax = 6;
 
-/// Compiles the job. Until it fits, settles what the options leave open, in this order:
+/// Compiles the job. Until it fits, settles the options that are left open, in this order:
 ///
 ///   balanced stages  are rebalanced according to their measured memory
 ///   Outlining::kAuto becomes kOn

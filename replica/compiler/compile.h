@@ -12,11 +12,11 @@ namespace poprun {
 /// Returns the job as a graph of functions, with the streams of program/host_contract.h:
 ///
 ///   load            sets up parameters, buffers and optimiser state
-///   train           runs one step: streams "control" and "train" in; runs forward and backward passes, exchange
-///                   and update; streams "step" out. With loss_scaling 0, the streams include the loss
-///                   scale and the gradient factor
+///   train           runs one step: streams "control" and "train" in; runs the forward and backward passes, the
+///                   exchange and the update; streams "step" out. With loss_scaling 0, the streams include the
+///                   loss scale and the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
-///                   streams "test" in for every batch, with all batches in one call of evaluate, and "evaluation" out
+///                   one call of evaluate runs all batches: streams "test" in for each, and "evaluation" out
 ///   save            streams "weights" out: parameters and buffers in name order
 ///
 /// In inference, the job has no train or save function, and evaluate also streams each batch's prediction out, as

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/compiler/proofs/equivalence.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
@@ -74,7 +75,7 @@ TensorType widened(TensorType type) {
   return type;
 }
 
-/// Checks that only copies and stashes access Streaming Memory.
+/// Checks that only copies, stashes and restores access Streaming Memory.
 Status verify_memories(const Graph& graph, const Operation& operation) {
   if (Copy::is(operation) || Stash::is(operation) || Restore::is(operation)) {
     return {};
@@ -82,7 +83,9 @@ Status verify_memories(const Graph& graph, const Operation& operation) {
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     for (const TensorId id : *tensors) {
       if (graph.tensor(id).is_remote()) {
-        return fail(ErrorCode::kBug, fmt::format("uses '{}', which is in Streaming Memory", graph.tensor(id).name));
+        return fail(ErrorCode::kBug,
+                    fmt::format("uses '{}' in Streaming Memory, which only copies, stashes and restores may access",
+                                graph.tensor(id).name));
       }
     }
   }
@@ -104,8 +107,8 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   }
   POPRUN_ASSIGN(const std::vector<TensorType> types, op->shape(signature));
   if (types.size() != operation.outputs.size()) {
-    return fail(ErrorCode::kBug, fmt::format("the shape rule returns {} tensors for {} outputs", types.size(),
-                                             operation.outputs.size()));
+    return fail(ErrorCode::kBug, fmt::format("the shape rule returns {} for {}", counted(types.size(), "tensor"),
+                                             counted(operation.outputs.size(), "output")));
   }
   for (std::size_t k = 0; k < types.size(); ++k) {
     const Tensor& output = graph.tensor(operation.outputs[k]);
@@ -200,8 +203,8 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last, con
     if (can_be_left_out && status.error().code == ErrorCode::kBug) {
       job = std::move(*before);
       job.notes.push_back({"pass.left-out",
-                           fmt::format("{} {}: {}; results do not change, but memory and time do; please report this "
-                                       "bug",
+                           fmt::format("{} {}: {}; results do not change, but memory use and device time may; please "
+                                       "report this bug",
                                        pass.name, kLeftOut, status.error().message),
                            {{"pass", std::string{pass.name}}}});
     } else {

@@ -7,12 +7,12 @@
 
 namespace poprun {
 
-/// Returns all passes in order. Passes after "precision" may move work, but must not change a bit of a result, so
+/// Returns all passes in order. Passes after "precision" may move work, but must not change any bit of a result, so
 /// `verify_equivalence` compares the graph after each of them with the graph after "precision".
 const std::vector<Pass>& all_passes();
 
-/// The text after a pass's name in the note about leaving out that pass.
-inline constexpr std::string_view kLeftOut = "is left out, because its proof failed";
+/// The text that follows the name of an omitted pass in the note about it.
+inline constexpr std::string_view kLeftOut = "is left out because its proof failed";
 
 inline constexpr std::string_view kLastOfArithmetic = "precision";
 
@@ -26,8 +26,8 @@ Status run_pass(const Pass& pass, const CompileOptions& options, const CompileOb
 /// from a pass; kBug, with the name of the pass, if a verifier rejects it.
 Result<Job> run_passes(const CompileOptions& options, std::string_view last = {}, const CompileObserver& observer = {});
 
-/// Checks the invariants between passes: those of `verify_graph`, and that every operator exists, accepts its operands
-/// and produces outputs of the declared types (float16 counts as float32). Errors: kBug, with the operation.
+/// Checks the invariants between passes: `verify_graph` accepts the graph, and every operator exists, accepts its
+/// operands and produces outputs of the declared types (float16 counts as float32). Errors: kBug, with the operation.
 Status verify_operations(const Graph& graph);
 
 }  // namespace poprun

@@ -11,8 +11,8 @@
 /// does not fit (search/memory_advice.h). The implementation is in this header.
 namespace poprun {
 
-/// A setting that can be changed in one or more ways. `Trial` must have a type `Settings`, the settings that were
-/// tried, and a function `lacking()`, which returns the distance from the goal: at most 0 if the goal is reached.
+/// A setting that can be changed in one or more ways. `Trial` must have a type `Settings` for the settings that it
+/// tried, and a function `lacking()` that returns the distance from the goal: at most 0 if the goal is reached.
 template <typename Trial>
 struct Choice {
   /// Returns the settings to try next, or nothing if there is no further proposal. On the first call, `latest` is the
@@ -20,8 +20,8 @@ struct Choice {
   /// proposed settings were impossible.
   std::function<std::optional<typename Trial::Settings>(const Trial* latest)> next;
 
-  /// Whether the latest trial is kept in any case, because further choices build on it. Otherwise the trial nearest to
-  /// the goal is kept, or the first of several that tie.
+  /// Whether to keep the latest trial even if an earlier one is nearer to the goal, because further choices build on
+  /// it. Otherwise, the trial nearest to the goal is kept, or the first of several that tie.
   bool keeps_latest = false;
 };
 
@@ -35,9 +35,9 @@ Choice<Trial> single(MakeSettings settings, bool keeps_latest = false) {
           keeps_latest};
 }
 
-/// Tries the choices in order, each starting from the trial kept so far, until the goal is reached or nothing is left
-/// to propose. `attempt` tries the given settings and returns the Trial. Errors: kBug from `attempt`; any other error
-/// from it means that the settings are impossible.
+/// Tries the choices in order, each starting from the trial kept so far, until the goal is reached or no proposals
+/// remain. `attempt` tries the given settings and returns the Trial. Errors: kBug from `attempt`; any other error from
+/// it means that the settings are impossible.
 template <typename Trial, typename Attempt>
 Result<Trial> search(Trial start, std::vector<Choice<Trial>> choices, const Attempt& attempt) {
   Trial best = std::move(start);

@@ -8,31 +8,34 @@ namespace poprun {
 
 std::span<const FittedSeconds> host_calls() {
   static constexpr std::array kCalls = {
-      FittedSeconds{"none", 0,
-                    "TensorFlow's infeed loops: a pair of MLPerf v1.1 results of ResNet-50 leaves 0 to 4 ms"},
-      FittedSeconds{"popart", 0.16,
-                    "BERT-Large in PopART: MLPerf v1.1 on 16, 64 and 128 IPUs, and phases 1 and 2 on 16 Bow IPUs; "
-                    "BERT-Base, phase 1"},
-      FittedSeconds{"poptorch", 0.6, "BERT-Large, packed, and BERT-Base in PyTorch, phase 1 on 16 Bow IPUs"},
+      FittedSeconds{.name = "none", .rows = "rn50-mk2-16, rn50-mk2-64: TensorFlow's loops leave 0 to 4 ms"},
+      FittedSeconds{.name = "popart",
+                    .seconds = 0.16,
+                    .rows = "bl-p1-bow-16-popart, bl-p1-bow-16-packed-popart, bl-p2-384-bow-16-popart, "
+                            "bl-mlperf-mk2-16, bl-mlperf-mk2-64, bl-mlperf-mk2-128, bb-p1-bow-16-popart"},
+      FittedSeconds{.name = "poptorch",
+                    .seconds_per_parameter = 3e-9,
+                    .rows = "rn50-bow-16-pt, bl-p1-bow-16-packed-pt, bb-p1-bow-16-pt, vit-bow-16"},
   };
   return kCalls;
 }
 
-double host_call_seconds(std::string_view text) {
+double host_call_seconds(std::string_view text, std::uint64_t parameters) {
   const auto named = std::ranges::find(host_calls(), text, &FittedSeconds::name);
   if (named != host_calls().end()) {
-    return named->seconds;
+    return named->seconds + named->seconds_per_parameter * static_cast<double>(parameters);
   }
   double seconds = 0;
   std::from_chars(text.data(), text.data() + text.size(), seconds);
   return seconds;
 }
 
-const FittedSeconds kCollectiveStart = {"collective", 9e-6,
-                                        "a small CNN on two replicas, whose 6 tensors of 139 kB in all take 53 us"};
+const FittedSeconds kCollectiveStart = {.name = "collective",
+                                        .seconds = 9e-6,
+                                        .rows = "a small CNN on two replicas: 6 tensors of 139 kB in all take 53 us"};
 
 // The constant c of `a * convolutions + b * batch + c`, the wall time of a batch (poplibs, lib/poplin/ConvPlan.cpp).
-const FittedSeconds kInferenceCall = {"inference", 1.85e-3,
-                                      "Graphcore's table 2.1, ResNeXt-50 inference, batches of 2, 6, 10, 14 and 18"};
+const FittedSeconds kInferenceCall = {
+    .name = "inference", .seconds = 1.85e-3, .rows = "table 2.1 (ResNeXt-50), batches of 2, 6, 10, 14 and 18"};
 
 }  // namespace poprun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -9,17 +10,19 @@ namespace poprun {
 
 struct FittedSeconds {
   std::string_view name;
-  double seconds;
-  std::string_view rows;  ///< The results that determine the number.
+  double seconds = 0;
+  double seconds_per_parameter = 0;  ///< For each trained parameter of the model.
+  std::string_view rows;             ///< The published results that determine the number, by their names in `validate`.
 };
 
 /// Host time of a training step by framework: dispatch, attributes of the optimiser, and fetching of results. It does
-/// not depend on the accumulation. "none", which is 0, is the default.
+/// not depend on the accumulation. "none", which is 0, is the default. With PyTorch, the time grows with the model;
+/// nobody has published why.
 std::span<const FittedSeconds> host_calls();
 
-/// Returns the host time of a training step: that of a framework, or the number of seconds that `text` contains. "" and
-/// other text mean 0; the launcher has checked the value.
-double host_call_seconds(std::string_view text);
+/// Returns the host time of a training step of a model with that many parameters: that of a framework, or the number of
+/// seconds that `text` contains. "" and other text mean 0; the launcher has checked the value.
+double host_call_seconds(std::string_view text, std::uint64_t parameters);
 
 /// Start of one collective between replicas.
 extern const FittedSeconds kCollectiveStart;

@@ -14,8 +14,8 @@
 namespace poprun {
 
 /// One IPU's In-Processor Memory, with as many bytes as the device has, or its Streaming Memory, with as many as the
-/// plan uses. Only touched pages use memory of this machine. The provider of the bytes keeps them alive; for
-/// In-Processor Memory it is a Communicator, so that peers can read them.
+/// plan uses. Only touched pages use memory of this machine. The provider of the bytes keeps them alive. For
+/// In-Processor Memory, the provider is a Communicator, so that peers can read the bytes.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}

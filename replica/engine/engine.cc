@@ -167,7 +167,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   }
   find_overwritten(execute, prepared);
   // Tensors updated in place are mostly weights. They are checked when they are read, which saves a pass over them.
-  // Steps that only move numbers cannot produce numbers that are not finite.
+  // Steps that only move numbers cannot produce non-finite ones.
   for (const std::uint32_t tensor : execute.outputs()) {
     if (prepared.step->cost().flops() > 0 && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
       prepared.checked.push_back(tensor);

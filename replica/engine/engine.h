@@ -75,7 +75,7 @@ class Engine final : private Machine {
   /// Sets the number of the next training step, counted from 0; random numbers are a function of it.
   void set_step(std::uint64_t step) { moment_.step = step; }
 
-  /// Turns the check on or off; it is off while a loss scale handles overflowing gradients.
+  /// Turns the check for finite results on or off; it is off while a loss scale handles overflowing gradients.
   void set_check_finite(bool check) { options_.check_finite = check; }
 
   /// Runs one function to its end. Errors: those of the communicator and the host; kData for a result that is not

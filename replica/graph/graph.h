@@ -162,8 +162,7 @@ class Graph {
   /// Returns `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 
-  /// Adds a tensor under the name that `free_name` returns for its name, so that the compiler's tensors never take
-  /// names of the model's tensors.
+  /// Adds a tensor, renamed by `free_name` if necessary, so that the compiler never uses a name of the model's tensors.
   TensorId add_tensor(Tensor tensor);
 
   /// Adds a tensor that keeps its name. Requires: no other tensor has that name.

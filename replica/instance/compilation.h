@@ -20,14 +20,15 @@ namespace poprun {
 /// Compiles a job's Programs on replica 0, with the launcher's model and weights, each requested once.
 class Compilation {
  public:
-  /// Client and reply must outlive this. `before_compilation` runs before each compilation; `job` may run many.
+  /// Client and reply must outlive this. `before_compilation` runs before each compilation; `job` may compile many
+  /// times.
   Compilation(CoordinatorClient& client, const proto::JoinReply& reply, std::function<void()> before_compilation)
       : client_(client), reply_(reply), before_compilation_(std::move(before_compilation)) {}
 
   /// Returns the job's Program, with its notes. Errors: kOutOfMemory, with advice, unless the job may run anyway.
   Result<Program> job();
 
-  /// Returns the variants that `poprun-emu check` compares, and the Program of each, whether it fits or not.
+  /// Returns the variants that `poprun-emu check` compares, and each one's Program, whether or not it fits.
   Result<CheckedVariants> variants();
   Result<Program> variant(const Variant& variant);
 

@@ -19,8 +19,8 @@ void remove_leftovers();
 /// Ends this process, which has lost the launcher, and Open MPI's daemon, which no other process needs.
 [[noreturn]] void leave_without_launcher(ErrorCode code);
 
-/// Checks the folder for the files of vader, Open MPI's shared-memory transport, once per host, in its first process.
-/// Errors: kHostResources.
+/// Checks that vader, Open MPI's shared-memory transport, has enough room for its files. Does so only in the first
+/// process on each host. Errors: kHostResources.
 Status check_room_for_mpi();
 
 /// Returns the request to join, with this instance's instruction sets and numeric libraries.
@@ -34,7 +34,7 @@ void leave_signals_to_launcher();
 /// replica and environment. To do so, restarts the program, as the same process, without the environment variables that
 /// change bits (threads and schedules of OpenMP, lower precision and other kernels in oneDNN), because libraries read
 /// them when they are loaded, before main. Returns immediately if none is set. The variables of the instruction set
-/// (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) stay: --cpu-isa chooses it, and Join compares it. Call first in main.
+/// (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) stay: --cpu-isa chooses the set, and Join compares it. Call first in main.
 void pin_environment(char** arguments);
 
 /// Returns the variables that were dropped, as `NAME=value`, for a note.
@@ -55,8 +55,9 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
                          Bytes copies);
 
 /// Checks that `folder` has room for the memory that Open MPI touches there while `processes` processes connect: about
-/// 60 KiB each, and 3 KiB per other process (measured with Open MPI 4.1.4). If less than one segment of 4 MiB is free,
-/// Open MPI does not use the folder. Errors: kHostResources if it is too small; Open MPI would die of a bus error.
+/// 60 KiB per process, plus 3 KiB for each other process (measured with Open MPI 4.1.4). If less than one segment of 4
+/// MiB is free, Open MPI does not use the folder. Errors: kHostResources if the folder is too small: Open MPI would die
+/// of a bus error.
 Status check_shared_folder(const std::string& folder, const std::string& host, std::uint32_t processes);
 
 }  // namespace poprun

@@ -26,7 +26,7 @@ class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `connection`, `board` and `gate`, which takes the launcher's directives, must outlive this. `on_lost` is called
+  /// `connection`, `board` and `gate`, which applies the launcher's directives, must outlive this. `on_lost` is called
   /// once, from the reading thread, when the stream ends without `leave`.
   Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
             std::uint32_t instance, std::chrono::milliseconds interval, std::function<void()> on_lost);

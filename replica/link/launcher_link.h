@@ -51,7 +51,7 @@ struct OnnxFile {
 Result<InstanceEnvironment> read_instance_environment();
 
 /// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; all other
-/// functions are thread-safe after `join`. `progress` costs about 50 ns and takes no lock that another replica takes.
+/// functions are thread-safe after `join`. `progress` costs about 50 ns and uses no lock that another replica uses.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -63,7 +63,7 @@ class CoordinatorClient final : public ProgressSink {
   CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost);
   ~CoordinatorClient() override;
 
-  /// Tells the launcher where this instance runs and gets the job. Waits for the answer, which comes when the dataset
+  /// Tells the launcher where this instance runs and gets the job. Waits for the answer, which arrives when the dataset
   /// is known, and then starts the heartbeat. `request` contains the fields that determine the bits of results; `join`
   /// fills in the rest. Errors: kUnreachable if there is no connection within 30 s, or no answer in `timeout_seconds`
   /// (the message names the address); kInfrastructure, with the launcher's message, if the launcher refused.

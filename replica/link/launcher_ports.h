@@ -61,7 +61,7 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::uint64_t every_;
   std::chrono::milliseconds patience_;
   proto::StatePart part_;
-  std::vector<std::byte> bytes_;  ///< Bytes of the part.
+  std::vector<std::byte> bytes_;  ///< Bytes of part_.
   std::future<void> sending_;     ///< The sending task, which reads part_ and bytes_.
   std::mutex mutex_;
   std::condition_variable changed_;

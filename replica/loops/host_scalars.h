@@ -40,9 +40,9 @@ class LearningRate {
 };
 
 /// The factor by which a half-precision loss is multiplied so that small gradients do not vanish (dynamic loss
-/// scaling). It is halved after a step with a gradient that is not finite, and doubled after kGrowthInterval finite
-/// steps in a row. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, except for the initial
-/// scale, which fits float16 gradients of a mean loss.
+/// scaling). It is halved after a step with a non-finite gradient, and doubled after kGrowthInterval finite steps in a
+/// row. The rule and its numbers are those of PyTorch's torch.cuda.amp.GradScaler, except for the initial scale, which
+/// fits float16 gradients of a mean loss.
 class LossScale {
  public:
   static constexpr double kFirst = 4096;

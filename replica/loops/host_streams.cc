@@ -45,7 +45,7 @@ std::vector<const proto::StreamIn*> readers_of(const Steps& steps, std::string_v
   return readers;
 }
 
-/// Returns the number of tensors that this reader needs in a batch; the maximum over all readers is the full batch.
+/// Returns the number of tensors that this reader needs in a batch; a full batch has the maximum over all readers.
 std::size_t tensors_of_batch(const proto::StreamIn& reader) {
   const auto& fields = reader.fields();
   return fields.empty() ? static_cast<std::size_t>(reader.tensors_size())

@@ -34,7 +34,7 @@ std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
 /// Copies replica 0's `weights`, which contain every tensor, to all replicas and rounds float16 tensors. Collective.
 Status write_weights(const HostWeights& weights, Communicator& communicator, std::span<const HostTensor> tensors);
 
-/// Returns the error for a Program that uses a stream which its loop does not serve at that point.
+/// Returns the error for a Program that uses a stream that its loop does not serve at that point.
 Status refuse_stream(const std::string& stream);
 
 /// Batches of a host stream, from their arrival until the last step that reads one of their tensors. Pipeline stages
@@ -48,7 +48,8 @@ class BatchWindow {
   /// Call when the host starts a function: the next batch has index 0.
   void begin();
 
-  /// Takes batches from the stream ahead of their readers, up to `count` since `begin`. Errors: those of `write`.
+  /// Fetches batches from the stream before their readers need them, at most `count` since `begin`. Errors: those of
+  /// `write`.
   Status fetch(std::uint64_t count);
 
   /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData if the batch does not have the number or
@@ -58,7 +59,7 @@ class BatchWindow {
  private:
   struct Entry {
     HostBatch batch;
-    std::size_t readers;  ///< Reads that are still to come, one per step and piece.
+    std::size_t readers;  ///< Remaining reads, one per step and piece.
   };
 
   HostStream& source_;
@@ -75,7 +76,7 @@ struct LabelTensor {
   bool is_integer = true;  ///< True for i32: labels >= 0 count. False for f32: each sample without a NaN counts.
 };
 
-/// Counts, in one replica's batches, the labels over which the loss is a mean (see softmax_cross_entropy, and
+/// Counts, in one replica's batches, the labels over which the loss is averaged (see softmax_cross_entropy, and
 /// onnx/job_model.cc for numeric labels).
 class LabelCounts {
  public:

@@ -20,7 +20,7 @@
 #include "replica/program/host_contract.h"
 #include "replica/program/program.h"
 
-/// Inputs and results of the loops, and their common start.
+/// The inputs and results of all loops, and the code that starts each of them.
 namespace poprun {
 
 /// Opens this replica's stream kTrain or kTest at batch `first`.

@@ -108,7 +108,7 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
   return found;
 }
 
-/// Returns `name` with the suffix `what`, repeated until no tensor of the Program has that name.
+/// Appends `what` to `name` as often as needed for a name that no tensor of the Program has.
 std::string after(const Program& program, std::string name, std::string_view what) {
   name += what;
   while (std::ranges::any_of(program.tensors(), [&](const proto::Tensor& tensor) { return tensor.name() == name; })) {

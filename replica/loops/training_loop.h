@@ -30,7 +30,7 @@ struct TrainingOptions {
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Tensors of replica 0 to dump.
   EngineOptions engine;
-  bool scale_loss = false;               ///< The Program takes its loss scale from the host (compile.h).
+  bool scale_loss = false;               ///< The Program reads its loss scale from the host (compile.h).
   std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in the batch's order.
   std::size_t batch_samples = 1;         ///< Samples per batch.
   /// If > 0, the Program weights micro-batches by labels, and divides the sum of their gradients over all replicas by
@@ -47,7 +47,7 @@ struct TrainingOptions {
 /// any evaluation due there.
 class TrainingLoop final : private HostIo {
  public:
-  /// `program` and what `ports` refers to must outlive the loop.
+  /// `program` and everything that `ports` refers to must outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports);
 
   /// Runs the job. Errors: those of engine, communicator and streams; kBug if the Program violates host_contract.h.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/machine/exchange.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
@@ -27,7 +28,7 @@ class AllReduceAction final : public Action {
   }
 
   [[nodiscard]] std::string activity() const override {
-    return fmt::format("all-reduce of {} tensors", buffers_.size());
+    return fmt::format("all-reduce of {}", counted(buffers_.size(), "tensor"));
   }
 
  private:
@@ -52,9 +53,10 @@ Status verify(const Graph& graph, const Operation& operation) {
     return fail(ErrorCode::kUsage, "all_reduce needs at least one tensor and reduces every tensor in place");
   }
   if (!are_spelt_right(operation)) {
-    return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or \"max\", background=1 "
-                                               "and group=SIZE; given: {}",
-                                               to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("all_reduce accepts reduction=\"sum\", \"mean\" or \"max\", background=1 "
+                            "and group=SIZE; given: {}",
+                            to_text(operation.attributes)));
   }
   return verify_summable(graph, kKind, operation.inputs);
 }
@@ -112,7 +114,7 @@ class AwaitAction final : public Action {
   Status run() override { return communicator_.await_all_reduces(); }
 
   [[nodiscard]] std::string activity() const override {
-    return fmt::format("all-reduce of {} tensors in the background", tensors_);
+    return fmt::format("all-reduce of {} in the background", counted(static_cast<std::uint64_t>(tensors_), "tensor"));
   }
 
  private:
@@ -123,7 +125,7 @@ class AwaitAction final : public Action {
 Status verify_await(const Graph& /*graph*/, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs != operation.outputs || !operation.attributes.values().empty()) {
     return fail(ErrorCode::kUsage,
-                "await_all_reduces needs at least one tensor, writes every tensor in place and takes no attributes");
+                "await_all_reduces needs at least one tensor, writes every tensor in place and accepts no attributes");
   }
   return {};
 }

@@ -26,7 +26,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   if (!call || !operation.inputs.empty() || !operation.outputs.empty() || call->micro_batch < 0 || call->entry < 0 ||
       operation.attributes != call->operation().attributes || find_function(graph, call->function) == nullptr) {
     return fail(ErrorCode::kUsage,
-                fmt::format("call takes function=\"NAME\" (a function of the graph), micro_batch=NUMBER, optionally "
+                fmt::format("call accepts function=\"NAME\" (a function of the graph), micro_batch=NUMBER, optionally "
                             "entry=NUMBER (both >= 0), and salt0=\"NAME\", salt1=\"NAME\" ... as needed; given: {}",
                             to_text(operation.attributes)));
   }

@@ -83,7 +83,7 @@ Status verify_attributes(const Operation& operation) {
     if ((name != kFromEntries && name != kToEntries) || entries == nullptr ||
         entries->size() != operation.inputs.size()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("copy takes from_entries and to_entries, with one number per tensor; given: {}",
+                  fmt::format("copy accepts from_entries and to_entries, with one number per tensor; given: {}",
                               to_text(operation.attributes)));
     }
   }

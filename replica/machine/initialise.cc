@@ -109,7 +109,7 @@ class InitialiseAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (!operation.inputs.empty() || operation.outputs.size() != 1) {
-    return fail(ErrorCode::kUsage, "initialise takes no input and has exactly one output");
+    return fail(ErrorCode::kUsage, "initialise accepts no input and has exactly one output");
   }
   const Tensor& tensor = graph.tensor(operation.outputs[0]);
   if (tensor.type.data == DataType::kU8) {
@@ -119,7 +119,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   const std::optional<Initialiser> initialiser = initialiser_of(operation.attributes);
   const bool random = initialiser && initialiser->distribution != Distribution::kConstant;
   if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
-    return fail(ErrorCode::kUsage, fmt::format("initialise of '{}' takes constant, uniform or normal, with a real "
+    return fail(ErrorCode::kUsage, fmt::format("initialise of '{}' accepts constant, uniform or normal, with a real "
                                                "number, or, for integers, only constant; given: {}",
                                                tensor.name, to_text(operation.attributes)));
   }

@@ -69,7 +69,8 @@ struct AllReduce {
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce has ended, and names their tensors.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce has ended. The operands are the tensors of
+/// all of them.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 
@@ -80,9 +81,9 @@ struct AwaitAllReduces {
 /// `a@1, b@1 = copy(a, b)`: each output becomes a copy of its input, all in one exchange. A tensor that is both input
 /// and output must be copied before it is overwritten. This is the only operation that moves bytes between IPUs.
 ///
-/// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W = copy(w) to_entries=[3]`:
-/// entry 3 becomes w, and W keeps its other entries. If the function is called with an entry, that entry is added to
-/// these.
+/// `w, b@1 = copy(W, b) from_entries=[3,-1]`: copies entry 3 of the remote buffer W to w. `W = copy(w) to_entries=[3]`:
+/// copies w to entry 3 of W, which keeps its other entries. If the function is called with an entry, that entry is
+/// added to these.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
@@ -102,9 +103,9 @@ struct Copy {
   static bool is(const Operation& operation);
 };
 
-/// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its other entries. s holds `length`
-/// tensors like x: it is row-major `[length, ...]`, where ... is x's shape, and each entry has x's layout. A stash may
-/// be in Streaming Memory.
+/// `s = stash(x)`: copies x to entry `micro-batch index mod length` of s, which keeps its other entries. s holds
+/// `length` tensors like x: it is row-major `[length, ...]`, where ... is x's shape, and each entry has x's layout. A
+/// stash may be in Streaming Memory.
 struct Stash {
   TensorId stash;
   TensorId tensor;
@@ -113,7 +114,7 @@ struct Stash {
   static bool is(const Operation& operation);
 };
 
-/// `x = restore(s)`: x becomes entry `micro-batch index mod length` of s.
+/// `x = restore(s)`: copies entry `micro-batch index mod length` of s to x.
 struct Restore {
   TensorId stash;
   TensorId tensor;
@@ -125,8 +126,8 @@ struct Restore {
 /// Returns whether an operation writes one entry of a tensor and keeps the other entries.
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
 
-/// `a.shard, b.shard = shard(a, b)`: takes the replica's shards of full tensors. With `group=4`, here and in the next
-/// two operations, four consecutive replicas share a tensor; otherwise all do.
+/// `a.shard, b.shard = shard(a, b)`: copies the replica's shards out of full tensors. With `group=4`, here and in the
+/// next two operations, four consecutive replicas share a tensor; otherwise all do.
 struct Shard {
   std::vector<TensorId> tensors;
   std::vector<TensorId> shards;

@@ -6,12 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/machine/exchange.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
-/// Operations on shards. A shard is one replica's part of a tensor. The operations take it from the replica's own
-/// tensor or from the sum of all replicas' tensors, and assemble full tensors from shards.
+/// Operations on shards. A shard is one replica's part of a tensor. The operations take a shard from the replica's own
+/// tensor or from the sum of all replicas' tensors, or assemble full tensors from shards.
 namespace poprun {
 namespace machine::shard {
 namespace {
@@ -98,7 +99,7 @@ class ShardAction final : public Action {
 
 Status verify_shard(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
-    return fail(ErrorCode::kUsage, fmt::format("shard takes group=SIZE; given: {}", to_text(operation.attributes)));
+    return fail(ErrorCode::kUsage, fmt::format("shard accepts group=SIZE; given: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kShard, operation.inputs, operation.outputs);
 }
@@ -145,7 +146,9 @@ class AllGatherAction final : public Action {
     return {};
   }
 
-  [[nodiscard]] std::string activity() const override { return fmt::format("all-gather of {} tensors", pairs_.size()); }
+  [[nodiscard]] std::string activity() const override {
+    return fmt::format("all-gather of {}", counted(pairs_.size(), "tensor"));
+  }
 
  private:
   std::vector<ShardPair> pairs_;
@@ -156,7 +159,7 @@ class AllGatherAction final : public Action {
 Status verify_gather(const Graph& graph, const Operation& operation) {
   if (operation.attributes != group_attributes(group_of(operation))) {
     return fail(ErrorCode::kUsage,
-                fmt::format("all_gather takes group=SIZE; given: {}", to_text(operation.attributes)));
+                fmt::format("all_gather accepts group=SIZE; given: {}", to_text(operation.attributes)));
   }
   return verify_shards(graph, kAllGather, operation.outputs, operation.inputs);
 }
@@ -202,7 +205,7 @@ class ReduceScatterAction final : public Action {
   }
 
   [[nodiscard]] std::string activity() const override {
-    return fmt::format("reduce-scatter of {} tensors", pairs_.size());
+    return fmt::format("reduce-scatter of {}", counted(pairs_.size(), "tensor"));
   }
 
  private:
@@ -245,7 +248,7 @@ Status verify_scatter(const Graph& graph, const Operation& operation) {
   if (operation.attributes != attributes_of(Reduction::kSum, group) &&
       operation.attributes != attributes_of(Reduction::kMean, group)) {
     return fail(ErrorCode::kUsage,
-                fmt::format("reduce_scatter takes reduction=\"sum\" or \"mean\", and group=SIZE; given: {}",
+                fmt::format("reduce_scatter accepts reduction=\"sum\" or \"mean\", and group=SIZE; given: {}",
                             to_text(operation.attributes)));
   }
   POPRUN_TRY(verify_shards(graph, kReduceScatter, operation.inputs, operation.outputs));

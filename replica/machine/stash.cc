@@ -75,7 +75,7 @@ template <typename Kind>
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.size() != 1 || operation.outputs.size() != 1 || !operation.attributes.values().empty()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{} {}, and takes no attributes", kKind<Kind>,
+                fmt::format("{} {}, and accepts no attributes", kKind<Kind>,
                             kStashes<Kind> ? "reads a tensor, writes a stash" : "reads a stash, writes a tensor"));
   }
   const Tensor& stash = graph.tensor(stash_of<Kind>(operation));

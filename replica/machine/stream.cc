@@ -58,14 +58,14 @@ class StreamInAction final : public Action {
 
 Status verify_in(const Graph& /*graph*/, const Operation& operation) {
   if (!operation.inputs.empty() || operation.outputs.empty()) {
-    return fail(ErrorCode::kUsage, "stream_in takes no input and has at least one output");
+    return fail(ErrorCode::kUsage, "stream_in accepts no input and has at least one output");
   }
   POPRUN_TRY(verify_stream(operation));
   const bool has_fields = operation.attributes.has(kFields);
   if (operation.attributes.values().size() != (has_fields ? 2U : 1U) ||
       (has_fields && operation.attributes.integers(kFields).size() != operation.outputs.size())) {
     return fail(ErrorCode::kUsage,
-                "stream_in takes only the attributes stream and fields; fields needs one number per output");
+                "stream_in accepts only the attributes stream and fields; fields needs one number per output");
   }
   return {};
 }
@@ -111,10 +111,10 @@ class StreamOutAction final : public Action {
 
 Status verify_out(const Graph& /*graph*/, const Operation& operation) {
   if (!operation.outputs.empty() || operation.inputs.empty()) {
-    return fail(ErrorCode::kUsage, "stream_out takes at least one input and has no output");
+    return fail(ErrorCode::kUsage, "stream_out needs at least one input and has no output");
   }
   if (operation.attributes.values().size() > 1) {
-    return fail(ErrorCode::kUsage, "stream_out takes only the attribute stream");
+    return fail(ErrorCode::kUsage, "stream_out accepts only the attribute stream");
   }
   return verify_stream(operation);
 }

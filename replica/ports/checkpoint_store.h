@@ -22,8 +22,8 @@ class CheckpointStore {
 
   /// Returns a buffer for the bytes of the part's slices, in order, to be filled before `send`. Only one copy exists at
   /// a time, so the call waits while the previous part is in flight, but only as long as the other replicas can wait
-  /// for this replica. If the previous part is then still in flight, it returns nothing, and this checkpoint is
-  /// skipped. For the last checkpoint of a job that stops, it waits up to 600 s.
+  /// for this replica. If the previous part is then still in flight, the call returns nothing, and this checkpoint is
+  /// skipped. For the last checkpoint of a job that stops, the call waits up to 600 s.
   virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 
   /// Sends the part while training continues, retrying until the next `begin` if the disk rejects it.

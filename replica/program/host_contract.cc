@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun {
 namespace {
 
@@ -20,8 +22,8 @@ Status copy_in_order(JobStream stream, std::span<const NamedBytes> fields, std::
                      Copy copy) {
   if (fields.size() != tensors.size()) {
     return fail(ErrorCode::kBug,
-                fmt::format("host stream {}: the Program has {} tensors, but needs {}, from '{}' to '{}'",
-                            name_of(stream), tensors.size(), fields.size(), fields.front().name, fields.back().name));
+                fmt::format("host stream {}: the Program has {}, but needs {}, from '{}' to '{}'", name_of(stream),
+                            counted(tensors.size(), "tensor"), fields.size(), fields.front().name, fields.back().name));
   }
   for (std::size_t k = 0; k < fields.size(); ++k) {
     if (tensors[k].bytes.size() != fields[k].bytes.size()) {

@@ -38,8 +38,8 @@ class IoLane {
   /// Records that the tiles have delivered data for an outgoing transfer of `length` > 0. Requires: now >= out_end().
   void give(Cycles now, Cycles length, const Entries& stores);
 
-  /// Returns whether each time is unchanged since `before` or later by `advance`. If so, every further identical round
-  /// does the same.
+  /// Returns whether each time has either stayed the same since `before` or increased by `advance`. If so, every
+  /// further identical round has the same effect.
   [[nodiscard]] bool moved_by(const IoLane& before, Cycles advance) const;
 
   /// Adds `by` to the times that changed since `before`.

@@ -8,7 +8,7 @@
 #include "replica/base/units.h"
 
 /// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value that can be printed
-/// (`DebugString`), compared and serialised. These functions compute properties of it that several folders need.
+/// (`DebugString`), compared and serialised. These functions compute properties of a Program that several folders need.
 namespace poprun {
 
 using Program = proto::Program;
@@ -41,7 +41,8 @@ Bytes bytes_touched(const proto::IpuMemory& memory);
 /// Returns the memory that the IPU would need for its fullest tile to fit, if all tiles grew equally.
 Bytes needed(const proto::IpuMemory& memory);
 
-/// Returns whether the IPU has the needed memory, and Streaming Memory has room for all tensors stored there.
+/// Returns whether the IPU has the memory that it needs, and its Streaming Memory has room for all tensors stored
+/// there.
 bool fits(const proto::IpuMemory& memory);
 
 /// Returns `memory` without the locations of all bytes, which take up most of its space.

@@ -10,8 +10,8 @@
 namespace poprun {
 
 /// Returns a row for each step of a Program other than calls and repeats. The row counts the step's calls and device
-/// time in one run of `step_function` or, if that function does not reach the step, of the first other function that
-/// does and that only the host calls.
+/// time in one run of `step_function`. If `step_function` does not reach the step, the row counts one run of the first
+/// function that does reach it and that only the host calls.
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
                                               const std::string& step_function);
 

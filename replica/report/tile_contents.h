@@ -15,7 +15,7 @@
 /// constraints are a claim of category "gaps".
 namespace poprun {
 
-/// Converts a count in a message to the type with which the compiler counts.
+/// Converts a byte count of a protobuf message to Bytes.
 inline Bytes to_bytes(std::uint64_t count) {
   return Bytes{static_cast<std::int64_t>(count)};
 }

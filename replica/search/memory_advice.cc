@@ -81,7 +81,7 @@ struct Expectation {
 };
 
 /// Returns all combinations of `all`. First come those that are expected to fit, the fastest first, with a time penalty
-/// for each remedy. Then come the others, those with the smallest expected shortage first.
+/// for each remedy. Then come all other combinations, those with the smallest expected shortage first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -170,7 +170,7 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   for (std::size_t r = 0; closest && r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
       if (const auto fits = mildest(trials, *closest, r)) {
-        return milder(trials, *fits);  // Not the fastest: a faster job would learn from less data.
+        return milder(trials, *fits);  // Not the fastest, which would learn from less data.
       }
     }
   }
@@ -209,9 +209,9 @@ class Occupants {
   std::vector<Kind> kinds_;
 };
 
-/// Returns all remedies except last resorts in the order of trial, since the budget may not suffice for all. First come
-/// those that reduce the largest occupants of the fullest tile, the cheapest first. If the job needs more than twice
-/// the available memory, those that add memory come first instead.
+/// Returns all remedies except last resorts, in the order in which to try them, since the budget may not suffice for
+/// all. First come those that reduce the largest occupants of the fullest tile, the cheapest first. If the job needs
+/// more than twice the available memory, those that add memory come first instead.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {

@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::uint32_t kMostIpus = 64;
 constexpr std::uint32_t kShortestSequence = 16;
-constexpr std::uint32_t kMostPhases = 8;  // More phases take more device time than other remedies.
+constexpr std::uint32_t kMostPhases = 8;  // More phases would take more device time than other remedies.
 
-constexpr std::int64_t kMostSlices = 16;  // More slices of an embedding take more time.
+constexpr std::int64_t kMostSlices = 16;  // More slices of an embedding would take too much device time.
 
 bool has_stages(const proto::RunConfig& config) {
   return config.topology().ipus_per_replica() > 1;

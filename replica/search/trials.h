@@ -16,7 +16,7 @@
 
 namespace poprun {
 
-/// Remedies: maps the index of each in the table to the index of its setting.
+/// A set of remedies: maps each remedy's index in the table to the index of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
 
 /// Memory and device time of a job with some remedies, or none.
@@ -94,7 +94,7 @@ class Trials {
   std::vector<Remedy> table_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
   std::function<void()> before_compilation_;
-  std::uint64_t limit_;  ///< Bytes of a tile.
+  std::uint64_t limit_;  ///< Bytes of memory on a tile.
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
   Trial as_it_is_;
   std::size_t most_;              ///< The budget of compilations.

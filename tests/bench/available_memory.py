@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Table 2.1 of Graphcore's note on the available memory proportion, compared with ours and a line without a planner.
+"""Compares our results with table 2.1 of Graphcore's note on the available memory proportion, and with a straight line.
 
-The job of the note: ResNeXt-50 32x4d, inference in float on one Mk2 IPU, batches of 2 to 24, proportions of 0.1
-to 0.9. Each cell is a dry run: device time of a batch, and whether the fullest tile fits. Below the table are the cells
-of batch 20 that the note explains.
+The job of the note is ResNeXt-50 32x4d: inference in float on one Mk2 IPU, with batches of 2 to 24 and proportions of
+0.1 to 0.9. Each cell is a dry run: device time of a batch, and whether the fullest tile fits. Below the table are the
+cells of batch 20 that the note explains.
 
-Their figures are samples per second of wall time, so milliseconds of a batch are fitted to them as A * device time + b
-* batch + c, on the rows of batches 2, 6, 10, 14 and 18 only; the line is b * batch + c, fitted in the same way. The
-other rows show how good the fit is. Nothing is fitted to cells that run out of memory. The sizes of code were
-determined with jobs whose layers share no code (replica/compiler/planner/README.md), so outlining is off.
+Graphcore's figures are samples per second of wall time, so our milliseconds per batch are fitted to them as A * device
+time + b * batch + c, on the rows of batches 2, 6, 10, 14 and 18 only; the line is b * batch + c, fitted in the same
+way. The other rows show how good the fit is. Nothing is fitted to cells that run out of memory. The sizes of code were
+determined from jobs whose layers share no code (replica/compiler/planner/README.md), so outlining is off.
 
 Exit code 0 if all limits are met, 1 if not or if something went wrong.
 """

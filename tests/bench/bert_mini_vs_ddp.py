@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Training speed of bert-mini compared with PyTorch DDP over gloo: same model, 16 processes, micro-batch 2, Adam.
 
-bert-mini: 4 layers, hidden 256, 4 heads, vocabulary 8,192, sequences of 128 tokens, 20 of them masked. Both run in
-turn, several rounds, on this machine. Wall time. Also prints the fraction of the machine's peak that the matrix
-products of the forward and backward passes reach; the peak is oneDNN's sgemm of 1024 x 1024 matrices on every core at
-once (sgemm_peak).
+bert-mini: 4 layers, hidden 256, 4 heads, vocabulary 8,192, sequences of 128 tokens, 20 of them masked. Both run
+alternately, for several rounds, on this machine; times are wall times. Also prints the fraction of the machine's peak
+that the matrix products of the forward and backward passes reach; the peak is oneDNN's sgemm of 1024 x 1024 matrices on
+every core at once (sgemm_peak).
 
 Exit code 0 if the job is fast enough, 1 if not or if something went wrong, 77 if python3-torch is missing.
 """

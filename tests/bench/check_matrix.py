@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""poprun-emu check on jobs of every kind, on 1, 2, 4 and 16 replicas, as processes and as threads, on 2, 3 and 4 IPUs.
+"""Runs poprun-emu check on jobs of every kind: 1 to 16 replicas, as processes and as threads, on 2, 3 and 4 IPUs.
 
-Each row is a run of the command. It takes an hour or more on two cores, so it is not a test; tests/e2e/check_test.py
-has small versions of two of these jobs. `--jobs resnet --replicas 16` chooses rows.
+Each row is one run of the command. All rows take an hour or more on two cores, so this is not a test;
+tests/e2e/check_test.py has small versions of two of these jobs. `--jobs resnet --replicas 16` selects rows.
 
 Exit code 0 if every run of every row was bit-identical, 1 if not or if something went wrong.
 """

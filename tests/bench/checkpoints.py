@@ -2,7 +2,7 @@
 """Measures the cost of checkpoints, and checks that nothing is lost.
 
   checkpoints.py cost CONFIG     samples/s with a checkpoint every 50 steps and without, in alternating pairs of
-                                 runs; equal weights are checked. Exit code 1 if the median costs more than --limit.
+                                 runs; the weights must be equal. Exit code 1 if the median cost exceeds --limit.
                                  Many short pairs show more than a few long ones if the machine's speed drifts:
                                  --steps 110 --rounds 9.
   checkpoints.py cost-within CONFIG
@@ -13,7 +13,7 @@
                                  their processes at once, at random moments, and resumed on 16, 4 and 1 instances;
                                  weights and metrics (except wall seconds) must be those of an uninterrupted job.
 
-Wall time; 16 replicas on this machine.
+All times are wall times, with 16 replicas on this machine.
 """
 import argparse
 import csv

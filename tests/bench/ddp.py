@@ -67,7 +67,7 @@ def run_ours(comparison, bin_folder, steps):
 
 
 def check_blas(python):
-    """Skips if PyTorch, which uses the system's BLAS, would use the reference BLAS: it would be an easy peer."""
+    """Skips the benchmark if the system's BLAS, which PyTorch uses, is the reference BLAS, which is too slow."""
     script = "import torch; print([line.split()[-1] for line in open('/proc/self/maps') if 'blas' in line])"
     libraries = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
     if "openblas" not in libraries and "/blas/libblas" in libraries:
@@ -77,7 +77,7 @@ def check_blas(python):
 def compare(comparison, description, after_rounds=lambda bin_folder, samples_per_second: None):
     """Runs the rounds, prints them, and returns the exit code. `after_rounds` may print more."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder of programs")
+    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder with programs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=comparison.steps, help="our steps per round, at least 20")
     parser.add_argument("--peer-steps", type=int, default=comparison.peer_steps, help="the peer's steps per round")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Wall time of pipelines compared with the plain job: bert-mini, gradient accumulation 8, 16 replicas of 4 IPUs.
 
-All run in turn, several rounds, on this machine, in wall time without the first step. One thread runs all IPUs of a
-replica, so a pipeline computes as much as the plain job, and with recomputation one more forward pass: at best, it
-reaches 75 % of the speed. Losses must be bit-identical.
+All variants run in turn, for several rounds, on this machine; times are wall times without the first step. One thread
+runs all IPUs of a replica, so a pipeline does as much work as the plain job. With recomputation, it does one more
+forward pass and therefore reaches at most 75 % of the speed. Losses must be bit-identical.
 
 Exit code 0 if the ratios are within the limits, 1 if not or if something went wrong.
 """

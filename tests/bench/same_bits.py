@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that two builds compute the same: runs a list of short jobs with each and compares the sha256 of all results.
+"""Checks that two builds give the same results: runs short jobs with each and compares the sha256 of all results.
 
 A change that only moves code must not change a bit. The jobs include every optimiser and precision, ONNX files,
 accumulation, gradient buckets, inference, and several placements. Prints one row per job. Exit code 0 if all are equal,

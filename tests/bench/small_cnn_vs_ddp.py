@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Training speed of the default job compared with PyTorch DDP over gloo: same model, 16 processes, micro-batch 16.
 
-Both run in turn, several rounds, on this machine. Wall time. Exit code 0 if the job is fast enough, 1 if not or
-if something went wrong, 77 if Debian's python3-torch is missing.
+Both run alternately, for several rounds, on this machine; times are wall times. Exit code 0 if the job is fast enough,
+1 if not or if something went wrong, 77 if Debian's python3-torch is missing.
 """
 import sys
 

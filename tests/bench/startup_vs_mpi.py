@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Start-up of the default job compared with a bare MPI program of as many ranks that only calls MPI_Init.
+"""Start-up of the default job compared with a bare MPI program with as many ranks that only calls MPI_Init.
 
-Both run in turn, several rounds, on this machine. Wall time: ours from the command to the beginning of the first step,
-by the launcher's own clock; the bare program's from mpirun's start to its end, including MPI_Finalize. If openssl is
-installed, a third column has the same job with TLS on every connection (--tls-cert), which a job on one host does not
-use by default. Exit code 0 if start-up is quick enough, 1 if not or if something went wrong, 77 without mpicc.
+Both run alternately, for several rounds, on this machine. Times are wall times: ours from the command to the beginning
+of the first step, by the launcher's own clock; the bare program's from mpirun's start to its end, including
+MPI_Finalize. If openssl is installed, a third column shows the same job with TLS on every connection (--tls-cert),
+which a job on one host does not use by default. Exit code 0 if start-up is quick enough, 1 if not or if something went
+wrong, 77 if mpicc is missing.
 """
 import argparse
 import os
@@ -61,7 +62,7 @@ def run_ours(bin_folder, options=()):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder of programs")
+    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder with programs")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     if options.rounds < 1:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Savings and costs of each technique: BERT-Large, planned for 4 replicas of 4 IPUs, plain and with one technique each.
+"""Shows what each technique saves and costs in BERT-Large, planned for 4 replicas of 4 IPUs.
 
-The last rows have all techniques (deploy/examples/pods/bert-large.cfg), and all except recomputation. Columns per IPU:
-KiB of its fullest tile, and MiB of the IPU that are always live, not always live, and in its Streaming Memory, all at
-its peak; then device time per step and utilisation. Nothing is executed.
+The first row uses no technique, and each of the next rows uses one. The last rows use all techniques
+(deploy/examples/pods/bert-large.cfg), and all except recomputation. Columns per IPU: KiB of its fullest tile, and MiB
+of the IPU that are always live, not always live, and in its Streaming Memory, all at its peak; then device time per
+step and utilisation. Nothing is executed.
 
 Exit code 0 if the whole configuration fits and compiles in time and does not fit without recomputation, 1 if not.
 """

@@ -50,7 +50,7 @@ class Check(JobTest):
         self.assertEqual(verdicts, ["REFERENCE"] + ["EQUAL"] * (ways - 1), job.stdout)
         same = [run for run in found["runs"] if run.get("sameAs")]
         compared = ways - 1 - len(same)
-        self.assertIn(f"\n{compared} of {compared} runs equal to the reference in every bit, over 2 steps; {len(same)} more",
+        self.assertIn(f"\n{compared} of {compared} runs bit-identical to the reference, over 2 steps; {len(same)} more",
                       job.stdout)
         self.assertEqual(len([line for line in job.stdout.splitlines() if "  equal" in line]), ways - 1, job.stdout)
         return found
@@ -83,7 +83,7 @@ class Check(JobTest):
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(20), 130, job.stderr)
         self.assertEqual([file.read_text() for file in others], ["mine"] * len(others))
-        self.assertRegex(job.stdout, r"\n(\d+) of \1 runs? equal to the reference in every bit, over 30 steps")
+        self.assertRegex(job.stdout, r"\n(\d+) of \1 runs? bit-identical to the reference, over 30 steps")
         self.assertRegex(job.stdout, r"the check ended early: \d+ of 43 runs are missing, from .* to 2 IPUs, grouped, "
                                      r"recomputation all, outlined")
         self.assert_gone(job)

@@ -199,7 +199,7 @@ class Refused(CheckpointTest):
             shutil.copytree(killed.output_dir, out)
             self.change(out / "checkpoints" / names[-1] / file, at)
             job = self.run_in(out, "--resume", "auto", config=MOMENTUM)
-            self.assertRegex(job.stderr, f"note: this checkpoint is damaged.*{names[-1]}/{file}")
+            self.assertRegex(job.stderr, f"note: a checkpoint is damaged.*{names[-1]}/{file}")
             self.assertIn(f"resuming from {out}/checkpoints/{names[-2]}", job.stderr)
             self.assertTrue((out / "checkpoints" / f"{names[-1]}.damaged").is_dir())
             self.assert_same_end(job, reference)
@@ -218,7 +218,7 @@ class Refused(CheckpointTest):
             state.mkdir()
             out = self.folder / f"without-{name}"
             job = self.run_in(out, "--resume", folder / "latest", code=0 if going_on else 69, config=MOMENTUM)
-            self.assertRegex(job.stderr, f"note: this checkpoint cannot be read: .*/{name}/state.safetensors: cannot be "
+            self.assertRegex(job.stderr, f"note: a checkpoint cannot be read: .*/{name}/state.safetensors: cannot be "
                              "read: it is a directory")
             self.assertEqual(checkpoints(reference), ["step-90", "step-120"])
             if going_on:
@@ -258,7 +258,7 @@ learning-rate = 0.01
         data.write_text(data.read_text().replace("nine", "ten!"))
         self.assert_first_line(again(code=65), "differ from those of the checkpoint")
         missing = self.run_in(self.folder / "other", "--resume", self.folder / "nowhere", code=64, config=config)
-        self.assert_first_line(missing, "no checkpoint there; name a folder step-N")
+        self.assert_first_line(missing, "this folder has no checkpoint; give a folder step-N")
         anew = self.run_in(self.folder / "out", code=64, config=config)
         self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
 

@@ -61,7 +61,7 @@ class Drained(JobTest):
 
 
 class SentToAllProcesses(JobTest):
-    """As scancel and systemd do: only the launcher obeys."""
+    """All processes are signalled, as scancel and systemd do; only the launcher obeys."""
 
     def assert_saved(self, job):
         self.assertTrue(job.profile()["outcome"]["drained"])

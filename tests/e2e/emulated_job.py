@@ -21,7 +21,7 @@ BIN = pathlib.Path(os.environ["POPRUN_EMU_BIN"]).resolve()
 ROOT = pathlib.Path(os.environ["POPRUN_EMU_ROOT"]).resolve()
 DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
 DEADLINE_SECONDS = 120
-os.environ["POPRUN_EMU_STRICT"] = "1"  # A pass that cannot be proven is a bug, instead of being left out.
+os.environ["POPRUN_EMU_STRICT"] = "1"  # A failed proof ends the job, even if the pass is optional.
 
 # If a script runs the tests in the background, SIGINT is ignored, with nohup also SIGHUP; jobs would inherit this.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -83,7 +83,7 @@ def signal_each(pids, number):
 
 
 class Job:
-    """One `poprun-emu` command; `wrapper` holds words before it, which run it elsewhere.
+    """One `poprun-emu` command; `wrapper` holds the words before it, which run it elsewhere.
 
     A variable in `environment` that is None is unset."""
 
@@ -186,7 +186,7 @@ class Job:
         self.process.wait()
 
 
-# Lines of a job that works. "2,923 samples/s" is not a complaint about 3 s.
+# Lines that a working job prints. "2,923 samples/s" is not a complaint about 3 s.
 PROGRESS = re.compile(r"poprun-emu: (step \d|epoch \d|\S+ on \d+ replica)")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""poprun-emu estimate: the needs of a job, as a user requests them."""
+"""poprun-emu estimate, as a user runs it: the memory and the number of IPUs that a job needs."""
 import re
 import unittest
 

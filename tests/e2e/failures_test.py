@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Failures of real life: each ends in time, with the right exit code, and names its cause."""
+"""Realistic failures: each ends its job in time and with the right exit code, and a message names the cause."""
 import gzip
 import os
 import pathlib
@@ -42,7 +42,7 @@ class Replica(JobTest):
         self.assert_gone(job)
 
     def test_that_mpi_does_not_let_start_says_so(self):
-        """As if the hosts' daemons could reach one another but the replicas could not: here MPI_Init waits for a
+        """Simulates hosts whose daemons can reach one another but whose replicas cannot: MPI_Init waits for a
         debugger."""
         job = self.start("-n", 2, "--collective-timeout", 3,
                          environment={"OMPI_MCA_orte_in_parallel_debugger": "1"})
@@ -431,7 +431,7 @@ class Signals(JobTest):
             self.assert_gone(job)
 
     def test_sighup_of_a_closed_terminal_saves_the_weights(self):
-        """It comes twice: from the kernel and from the shell."""
+        """The signal comes twice: from the kernel and from the shell."""
         job = self.start("-n", 4, config=LONG)
         job.wait_for_step(3)
         for _ in range(2):
@@ -466,7 +466,7 @@ class Signals(JobTest):
         return job, leftovers
 
     def test_killed_launcher_leaves_nothing(self):
-        """It leaves no processes, and none of mpirun's folders and shared memory."""
+        """The job leaves no processes, and none of mpirun's folders and shared memory."""
         for _ in range(3):
             job, leftovers = self.start_with_leftovers()
             job.wait_for_step(3)

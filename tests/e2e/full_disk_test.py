@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A disk that is full or hangs does not cost the training: results wait, and are written when the disk accepts them."""
+"""A disk that is full or hangs costs no training: results wait, and are written when the disk accepts them."""
 import os
 import re
 import shutil

@@ -111,7 +111,7 @@ class Ends(LauncherTest):
     def test_before_its_start_where_too_few_files_may_be_open(self):
         shell = ("sh", "-c", 'ulimit -n 70; exec "$@"', "sh")
         job = self.start("-n", 16, wrapper=shell)
-        self.ends(job, 69, "16 replicas in 16 instances need 96 open files, but the limit is 70", "ulimit -n 96")
+        self.ends(job, 69, "16 replicas in 16 instances needs 96 open files, but the limit is 70", "ulimit -n 96")
 
     def test_before_its_start_where_a_limit_of_processes_is_too_low(self):
         for option, had, needed in (("-s", 128, "256 KiB for the stack"), ("-f", 100, "4,096 KiB for the file size"),

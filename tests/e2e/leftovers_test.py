@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The next job removes the files that a job leaves if all its processes are killed at once, and nothing else."""
+"""The next job removes the files of jobs whose processes were all killed at once, and no other files."""
 import os
 import signal
 import time

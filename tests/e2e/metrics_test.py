@@ -143,7 +143,7 @@ class Metrics(JobTest):
         self.assertEqual(get(port, "/healthz", host="127.0.0.2", tls=True)[0], 200)
         self.assertIn(f"metrics: https://0.0.0.0:{port}/metrics\n", job.stderr)
         with self.assertRaises((http.client.HTTPException, ConnectionError)):
-            get(port)  # Other hosts can listen in, so nothing is told in plain text.
+            get(port)  # Other hosts can listen in, so nothing is sent in plain text.
         over = threading.Event()
         attackers = [threading.Thread(target=attack, args=(port, over)) for _ in range(2)]
         for attacker in attackers:

@@ -10,7 +10,7 @@ import zipfile
 import npy_file
 from emulated_job import ROOT, JobTest
 
-# Tiny, and on a text that always exists.
+# A tiny model, trained on a text that always exists.
 GPT2 = f"""
 [model]
 name = gpt2

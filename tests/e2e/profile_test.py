@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""poprun-emu profile: the uses of a job's memory and time, as a user requests them."""
+"""poprun-emu profile, as a user runs it: where a job's memory and time go."""
 import json
 import re
 import subprocess

@@ -110,7 +110,7 @@ class Techniques(JobTest):
         config = REGRESSION.format(folder=self.folder)
         self.assert_equal_bits(config, 2, "--pipeline.recomputation", "all")
         check = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2, config=config)
-        self.assertRegex(check.stdout, r"\n(\d+) of \1 runs equal to the reference in every bit, over 2 steps")
+        self.assertRegex(check.stdout, r"\n(\d+) of \1 runs bit-identical to the reference, over 2 steps")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""memory.tiles = exact, through the real command: small models of every kind match tensors in one piece, bit for
-bit."""
+"""memory.tiles = exact, through the real command: small models of every kind are bit-identical to the same models
+with contiguous tensors."""
 import itertools
 import unittest
 

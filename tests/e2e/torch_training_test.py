@@ -76,6 +76,7 @@ class Case:
             self.keys["scale-learning-rate"] = draw.choice([4, 32])
         if self.precision == "half":
             self.keys["master-weights"] = draw.choice(["true", "false"])
+            self.keys["optimizer-precision"] = draw.choice(["float", "half"])
         self.micro_batch = draw.choice([1, 2, 5])
         self.instances = draw.choice([n for n in (1, 2, 3, 4) if self.replicas % n == 0])
         self.pieces = self.keys["gradient-accumulation"] * self.replicas

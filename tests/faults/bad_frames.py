@@ -67,7 +67,7 @@ ATTACKS = (random_bytes, truncated, wrong_token, huge_frame, nothing)
 
 
 def attack(rng, address, port):
-    """Returns whether the port accepted the connection; the port may then do with it what it likes."""
+    """Returns whether the port accepted the connection; how the port reacts afterwards does not matter."""
     connected = False
     try:
         with socket.create_connection((address, port), timeout=1) as connection:

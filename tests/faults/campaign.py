@@ -32,7 +32,7 @@ HEARTBEAT_TIMEOUT_SECONDS = 8  # Default: 30 s, but a silent replica must be not
 DETECTION_SECONDS_MAX = 12
 END_SECONDS_MAX = 90
 ATTEMPTS_MAX = 4
-CASES_THAT_REACH_ALL = 400  # A campaign of so many cases must reach every rare branch that is not in unreached.txt.
+CASES_THAT_REACH_ALL = 400  # From this number on, a campaign must reach every rare branch that is not in unreached.txt.
 CHECKPOINT_EVERY = 25  # Steps.
 CHECKPOINTS_LATE = 4  # After this many intervals, one must be complete.
 

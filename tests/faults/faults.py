@@ -79,8 +79,8 @@ class Kind:
         raise NotImplementedError
 
     def end(self, run, attempt):
-        """Ends the fault if the job must continue or has reported it; returns True if it must now continue or end with
-        0."""
+        """Ends the fault if the job must continue, or once the job has reported it; returns True if the job must now
+        continue or end with 0."""
 
     def tidy(self, run):
         """Ends the fault's own processes, after the command has ended."""
@@ -450,7 +450,7 @@ class TwoLaunchers(Kind):
 
 
 class BitRot(KillEverything):
-    """A power cut, after which a byte of the last checkpoint has changed."""
+    """A power cut, after which one bit of the last checkpoint is flipped."""
 
     def repair(self, run):
         stored = sorted((path for path in run.output.glob("checkpoints/step-*") if path.name[5:].isdigit()),
@@ -464,7 +464,7 @@ class BitRot(KillEverything):
 
 
 class Flood(Kind):
-    """Opens many connections that say nothing to each port of our own programs."""
+    """Opens many connections to each port of our own programs, and sends nothing."""
 
     any_hosts = False
     goes_on = True
@@ -488,7 +488,7 @@ class Flood(Kind):
                     try:
                         flood.append(socket.create_connection((host, int(port)), timeout=5))
                     except OSError:
-                        break  # The job has ended, or this process has no file left.
+                        break  # The job has ended, or this process can open no more files.
         time.sleep(run.case.details["seconds"])
         for client in flood:
             client.close()
@@ -565,7 +565,7 @@ def listening_ports(job, programs):
                     if address := listening_address(fields[1], network):
                         found.setdefault(namespace, (pid, set()))[1].add(address)
         except OSError:
-            pass  # It ended.
+            pass  # The process has ended.
     return found
 
 

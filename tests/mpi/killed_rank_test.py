@@ -18,7 +18,8 @@ CALLS = ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "
 
 def survivors(call, hosts, victim):
     """Returns the reports of the surviving ranks: {rank: (seconds, message)}."""
-    with tempfile.TemporaryDirectory() as folder:  # Where they share one, two mpiruns may fail to create its session.
+    # In a shared folder, two mpiruns may fail to create their sessions.
+    with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
              "-n", str(RANKS), KILLED_RANK, call, str(hosts), str(victim)], env={**os.environ, "TMPDIR": folder},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The next job on a host removes the files that a job leaves there if all its processes are killed at once."""
+"""The next job on a host removes the files that a job left there when all its processes were killed at once."""
 import pathlib
 import signal
 import subprocess

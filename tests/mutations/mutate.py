@@ -6,10 +6,10 @@
     tests/mutations/mutate.py --again LOG                    # only those that survived in an earlier run
 
 Each mutant negates a condition, swaps && and ||, or removes a call whose result is not used (fsync, close, lock, erase
-...) or a POPRUN_TRY. One of the room's unit tests must then fail or one of its tests of the real command (with the
-replica of build/release). Survivors are printed with file, line and change, and
-the exit code is 1 if fewer than --score of the mutants are found. A survivor for which survivors.txt gives a reason
-(one line each, `FILE: the line's text # reason`) does not count. Only a copy of the tree is changed."""
+...) or a POPRUN_TRY. One of the room's unit tests, or one of its tests of the real command (with the replica
+of build/release), must then fail. Survivors are printed with file, line and change. The exit code is 1 if fewer than
+--score of the mutants are found. A survivor for which survivors.txt gives a reason (one line each, `FILE: the line's
+text # reason`) does not count. Only a copy of the tree is changed."""
 import argparse
 import dataclasses
 import os

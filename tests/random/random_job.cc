@@ -171,6 +171,9 @@ void draw_precision(Draw& draw, Drawn& drawn) {
   if (draw.chance(30)) {
     drawn.arithmetic("training.accumulator-precision", draw.one_of({"float", half ? "half" : "float"}));
   }
+  if (draw.chance(half ? 30 : 3)) {
+    drawn.arithmetic("training.optimizer-precision", "half");
+  }
   if (draw.chance(30)) {
     drawn.arithmetic("training.loss-scaling", draw.one_of({"auto", "1", "128"}));
   }

@@ -2,7 +2,7 @@
 
 A net is a list of nodes, so that the same description is written as a file and evaluated by PyTorch. The nets are:
 convolutional nets with squeeze-and-excitation, norms, residual and dense connections; transformers of features or
-tokens; dense nets for classes or numbers. Sizes are odd, names are awkward.
+tokens; dense nets for classes or numbers. Sizes and names are deliberately awkward.
 """
 import dataclasses
 import io
@@ -14,7 +14,7 @@ import zipfile
 import npy_file
 from onnx_file import attribute, field, int64s, node, tensor, value_info
 
-# Names that the compiler might also make up, that options or datasets use, or that need escaping.
+# Names that the compiler might also generate, that options or datasets use, or that need escaping.
 AWKWARD = ["W.gradient", "W.shard", "W.momentum", "gradient-factor", "loss", "labels", "learning-rate",
            "W.accumulator", "a b", "W#1", "été", "a/b:0", "W.gradient.1", "images", "", "0", "mean", "logits~",
            "batch_norm", "x.1", "W.copy", "update", "W%d", "'W'", "W.half", "stash", "forward", "loss~"]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Random ONNX nets with random techniques through the real command: no internal error, no signal, PyTorch's results.
 
-Each run tries a few nets of a fixed seed; if PyTorch is installed, the trained ones are compared with it in float64.
+Each run tries a few nets with a fixed seed; if PyTorch is installed, the trained ones are compared with it in float64.
 For more, as in a nightly run, from the root of the project:
 
   POPRUN_EMU_BIN=build/release/bin POPRUN_EMU_ROOT=. POPRUN_EMU_RANDOM_NETS=1000 POPRUN_EMU_RANDOM_TRAINED=300 \\

@@ -12,8 +12,8 @@
 /// gRPC channels with TLS or, on loopback, in plain text.
 namespace poprun {
 
-/// Opens a channel that presents `identity` and accepts only servers with a certificate of the same authorities.
-/// Without an identity, the channel is in plain text.
+/// Opens a channel that presents `identity` and accepts only servers whose certificate is signed by the same
+/// authorities. Without an identity, the channel is in plain text.
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const std::optional<TlsIdentity>& identity,
                                             grpc::ChannelArguments arguments);
 

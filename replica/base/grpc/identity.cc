@@ -66,7 +66,8 @@ std::string pem_of(EVP_PKEY* key) {
   return text_of(bio.get());
 }
 
-/// Returns a uniform number in [1, order). Using 16 bytes too many makes the bias negligible (FIPS 186-4, B.4.1).
+/// Returns a uniform number in [1, order). Deriving 16 bytes more than the order has makes the bias negligible (FIPS
+/// 186-4, B.4.1).
 Number private_number(std::string_view token, const BIGNUM* order) {
   constexpr std::string_view kSalt = "poprun-emu: key of a job, P-256, version 1";
   std::array<unsigned char, 48> bytes{};

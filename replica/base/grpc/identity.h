@@ -38,9 +38,9 @@ bool equal_tokens(std::string_view given, std::string_view token);
 /// the placeholder printed in deploy/kubernetes; the message says how to make a token.
 Status check_token(std::string_view token, std::string_view origin);
 
-/// Returns the identity that every process with the same token derives: the key is derived from the token (PBKDF2,
-/// 10,000 rounds of SHA-256), and it signs the certificate. The token is thus the job's only secret. Anyone who sees a
-/// certificate can guess tokens offline, hence `check_hard_to_guess`. Requires: that check. Cost: 5 ms.
+/// Returns the identity that all processes with the same token share. Its key is derived from the token (PBKDF2, 10,000
+/// rounds of SHA-256) and signs the certificate. The token is thus the job's only secret. Anyone who sees a certificate
+/// can guess tokens offline, hence `check_hard_to_guess`. Requires: that check. Cost: 5 ms.
 TlsIdentity identity_of_token(std::string_view token);
 
 /// Checks that a token can protect services that other hosts reach. `origin` is as in check_token. Errors: kUsage if

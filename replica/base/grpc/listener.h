@@ -13,9 +13,9 @@
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
 
-/// The port of a gRPC server. gRPC's own accept loop stops for good once the process runs out of file
-/// descriptors (CVE-2023-4785), and the time of its parser grows with the square of a header's size. Therefore our
-/// thread accepts the connections:
+/// The port of a gRPC server. gRPC's own accept loop stops for good once the process runs out of file descriptors
+/// (CVE-2023-4785), and its parser takes time quadratic in the size of a header. Therefore our thread accepts the
+/// connections:
 ///
 ///     TLS          --> accept ------------------------> gRPC, which checks the client's certificate first
 ///     plain text   --> accept --> relay, HeaderGuard --> gRPC, over a pair of sockets
@@ -24,14 +24,14 @@
 /// Threads: one.
 namespace poprun {
 
-/// Follows the bytes that a client sends over HTTP/2 (RFC 9113) and stops it before it sends more headers for one call
-/// than a server accepts. It does not decode them: a compressed header block is no larger than the headers.
+/// Watches the bytes that a client sends over HTTP/2 (RFC 9113) and detects when the headers of one call exceed what a
+/// server accepts. It does not decode the headers: a compressed header block is no larger than its headers.
 class HeaderGuard {
  public:
   /// `block_bytes_max` is the limit for one call's headers.
   explicit HeaderGuard(std::size_t block_bytes_max) : block_bytes_max_(block_bytes_max) {}
 
-  /// Takes the next bytes. Returns false if the connection must be closed.
+  /// Inspects the next bytes. Returns false if the connection must be closed.
   bool take(std::span<const std::byte> bytes);
 
   /// Returns whether the client has made a call.
@@ -41,7 +41,7 @@ class HeaderGuard {
   void begin_frame();
 
   std::size_t block_bytes_max_;
-  std::size_t skip_ = 24;  ///< Bytes of the connection's preface, or of a frame's payload, that are still to come.
+  std::size_t skip_ = 24;  ///< Remaining bytes of the connection's preface or of a frame's payload.
   std::size_t head_bytes_ = 0;
   std::uint8_t head_[9] = {};  ///< The first `head_bytes_` bytes of a frame's head.
   std::size_t block_bytes_ = 0;
@@ -50,7 +50,7 @@ class HeaderGuard {
 };
 
 struct ListenerLimits {
-  std::size_t header_bytes = (8 + 1) * 1024;  ///< 8 KiB, and padding.
+  std::size_t header_bytes = (8 + 1) * 1024;  ///< 8 KiB plus padding.
   std::chrono::milliseconds silence{10'000};  ///< Time within which a connection must make its first call.
   std::size_t connections = 16'384;           ///< Fewer if the process may open fewer files.
   std::size_t files_kept = 64;                ///< File descriptors reserved for the rest of the process.

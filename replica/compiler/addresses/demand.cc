@@ -64,8 +64,8 @@ class Demand {
     Row exchange_code;
   };
 
-  /// Claims all tensors. Tensors that share the same bytes of a block and have the same mapping form one claim. A slice
-  /// of a tensor, or a part of a concatenation, gets its own bytes here.
+  /// Claims the bytes of all tensors. Tensors that share the same bytes of a block and have the same mapping form one
+  /// claim. A slice of a tensor, or a part of a concatenation, gets its own bytes here.
   void tensors() {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
@@ -140,7 +140,8 @@ class Demand {
     }
   }
 
-  /// Claims the bytes of a product. Always counts a regrouped input, which reproduces Graphcore's table 2.1.
+  /// Claims the bytes that a product needs while it runs. Always counts a regrouped input, which reproduces Graphcore's
+  /// table 2.1.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
@@ -188,7 +189,7 @@ class Demand {
   }
 
   /// Enlarges the buffers on the I/O tiles, which hold a transfer until the other tiles have received it or it has been
-  /// sent. While weights are saved, nothing else runs, and they are sent one after the other.
+  /// sent. While weights are saved, nothing else runs and they are sent one at a time, so the largest one counts.
   void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
     ++transfers_;
     const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
@@ -225,7 +226,7 @@ class Demand {
     return row;
   }
 
-  /// Return a row for all tiles: `in_front` from the row of the computing tiles, `behind` from that of the I/O tiles.
+  /// Extend a row to all tiles: `in_front` extends a row of the compute tiles, `behind` a row of the I/O tiles.
   [[nodiscard]] Row in_front(Row row) const {
     row.resize(static_cast<std::size_t>(claims_.tiles()));
     return row;
@@ -236,7 +237,7 @@ class Demand {
     return all;
   }
 
-  /// Claims the buffer that tensors to and from the host pass through, one after the other.
+  /// Claims the buffer through which tensors pass to and from the host, one at a time.
   void host_stream(const std::vector<TensorId>& tensors, std::uint32_t step) {
     through(Category::kHostBuffer, even(largest_of(tensors)), step, host_code_);
   }
@@ -298,7 +299,7 @@ class Demand {
     add_code(even(graph_.bytes(here) * 2), link_code_);
   }
 
-  /// Claims the buffer for one pass around the ring of replicas; the tensors pass one after the other.
+  /// Claims the buffer for one pass around the ring of replicas. The tensors are sent one at a time.
   void in_a_ring(const std::vector<TensorId>& tensors, std::uint32_t step) {
     const auto bytes = [this](TensorId tensor) { return graph_.tensor(tensor).type.bytes(); };
     const Bytes largest = bytes(*std::ranges::max_element(tensors, {}, bytes));
@@ -306,7 +307,7 @@ class Demand {
     add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
-  /// Claims the bytes of operands that are moved to the operation's tiles. Results that are moved need only code.
+  /// Claims the bytes of operands that are moved to the operation's tiles. Moved results need only exchange code.
   void receive(const Operation& operation, std::uint32_t step) {
     for (const Received& tensor : moves_.received(operation)) {
       if (tensor.operand) {

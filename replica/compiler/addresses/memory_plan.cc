@@ -14,7 +14,7 @@
 namespace poprun {
 namespace {
 
-/// A set of addresses, stored as ranges that neither overlap nor touch, in a vector because there are few of them.
+/// A set of addresses, stored as a vector of ranges that neither overlap nor touch; there are only a few ranges.
 class Ranges {
  public:
   explicit Ranges(std::pmr::memory_resource* arena) : ranges_(arena) {}
@@ -34,7 +34,7 @@ class Ranges {
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
 
   /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does. Every block of
-  /// that size that begins between `begin` and this end overlaps the range.
+  /// this size that begins between `begin` and that end overlaps the range.
   [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
     const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
     return next == ranges_.begin() ? begin : std::max(begin, std::prev(next)->end);
@@ -256,7 +256,7 @@ void sort_for_placement(std::vector<Block>& blocks) {
     run = std::max(run, block.steps);
   }
   std::ranges::sort(blocks, {}, [run](const Block& block) {
-    // Blocks with the longest live range go to the bottom; the others follow in order of decreasing size.
+    // Blocks with the longest live range come first, at the bottom; the others follow in order of decreasing size.
     return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first, block.claims[0]};
   });
 }

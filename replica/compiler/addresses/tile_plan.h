@@ -11,7 +11,7 @@
 
 namespace poprun {
 
-/// The uses of a tile's bytes that reports distinguish.
+/// The ways in which a tile's bytes are used, as reports distinguish them.
 enum class Category : std::uint8_t {
   kVariable,      ///< Tensors.
   kStash,         ///< Tensors stored for the backward pass.
@@ -47,7 +47,7 @@ struct TileClaim {
   std::uint32_t row = 0;                    ///< Index into TileClaims::rows.
 };
 
-/// The claims on one IPU. Many have the same bytes on each tile or the same live range, which are stored only once.
+/// The claims on one IPU. Equal rows of bytes per tile, and equal live ranges, are stored only once.
 class TileClaims {
  public:
   explicit TileClaims(std::int64_t tiles) : tiles_(tiles) {}

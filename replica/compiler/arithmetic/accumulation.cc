@@ -14,7 +14,7 @@
 ///   w.gradient = linear_weight_gradient(..)
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
-/// A gradient is accumulated directly after the operation that makes it, so that it does not live to the end of the
+/// A gradient is accumulated directly after the operation that computes it, so that it does not live to the end of the
 /// backward pass. A gradient that the pass "slices" has divided gets an accumulator per slice; the update joins these
 /// accumulators in a tensor that aliases them.
 namespace poprun::passes::accumulation {
@@ -35,7 +35,7 @@ std::string accumulator_name(const Graph& graph, TensorId parameter) {
   return graph.free_name(graph.tensor(parameter).name + ".accumulator");
 }
 
-/// Inserts each operation of `moved` directly after the operation that makes its second input.
+/// Inserts each operation of `moved` directly after the operation that computes its second input.
 void put_after_gradients(std::vector<Operation>& operations, std::vector<Operation> moved) {
   std::multimap<TensorId, Operation> by_gradient;
   for (Operation& operation : moved) {
@@ -142,7 +142,7 @@ std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region
   return found;
 }
 
-/// Whether only accumulations separate position `i` from the operation that makes `gradient`.
+/// Whether only accumulations separate position `i` from the operation that computes `gradient`.
 bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   while (i > 0 && region.operations[i - 1].kind == kinds::kAccumulate) {
     --i;
@@ -151,7 +151,7 @@ bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
 }
 
 /// Checks that an accumulator is zeroed once per step, and that its gradient is added to it once per micro-batch, as
-/// soon as the gradient is made.
+/// soon as the gradient is computed.
 Status verify_accumulator(const CompileOptions& options, const Job& job, TensorId sum, TensorId gradient) {
   const Graph& graph = job.graph;
   const Region& region = graph.at(job.training->micro_batch);

@@ -191,8 +191,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   }
   const std::size_t folds = load.size() - setup.size();
   if (now.size() + folds != then.size()) {
-    return fail(ErrorCode::kBug, fmt::format("pass {}: makes {} folds, but removes {} operations", kName, folds,
-                                             then.size() - now.size()));
+    return fail(ErrorCode::kBug, fmt::format("pass {}: adds {}, but removes {}", kName, counted(folds, "fold"),
+                                             counted(then.size() - now.size(), "operation")));
   }
   // The remaining operations are the same as before, in the same order, except for the folded convolutions.
   std::size_t changed = 0;
@@ -208,8 +208,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     ++next;
   }
   return changed == folds ? Status{}
-                          : fail(ErrorCode::kBug, fmt::format("pass {}: makes {} folds, but changes {} operations",
-                                                              kName, folds, changed));
+                          : fail(ErrorCode::kBug, fmt::format("pass {}: adds {}, but changes {}", kName,
+                                                              counted(folds, "fold"), counted(changed, "operation")));
 }
 
 }  // namespace

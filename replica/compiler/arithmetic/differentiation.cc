@@ -165,8 +165,8 @@ class ReverseMode final : public Differentiator {
   Status visit() {
     const Operator* op = find_operator(current_->kind);
     if (op == nullptr || op->gradient == nullptr) {
-      return fail(ErrorCode::kUsage, fmt::format("operation '{}' ({}) has no gradient, but the loss depends on a "
-                                                 "parameter through it",
+      return fail(ErrorCode::kUsage, fmt::format("operation '{}' ({}) has no gradient rule, but the loss depends on "
+                                                 "a parameter through this operation",
                                                  builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
     }
     builder_.set_origin(
@@ -176,7 +176,7 @@ class ReverseMode final : public Differentiator {
   }
 
   /// Gives the name `x.gradient` to the sum of a gradient's contributions, rather than to the first of them. For a
-  /// parameter, the gradient of its last use keeps the name until the uses are added.
+  /// parameter, the gradient of its last use keeps the name until the gradients of its uses are added up.
   void name_totals() {
     for (const auto& [tensor, gradient] : gradients_) {
       name_total(tensor, gradient);
@@ -199,7 +199,7 @@ class ReverseMode final : public Differentiator {
     return gradient;
   }
 
-  /// Adds a gradient of zeros. `fill` makes row-major tensors; tensors with other layouts are expanded from a scalar.
+  /// Adds a gradient of zeros. `fill` writes row-major tensors; for other layouts, a scalar is expanded.
   TensorId zeros(TensorId tensor) {
     const TensorType wanted = type(tensor);  // A copy, because adding operations may reallocate the tensors.
     if (wanted.layout == Layout::kRowMajor) {
@@ -342,8 +342,8 @@ std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operati
   return uses;
 }
 
-/// Checks that the forward pass is unchanged, and that every gradient has its parameter's type, is made by the backward
-/// pass, and belongs to a parameter that is not frozen and has no more gradients than uses.
+/// Checks that the forward pass is unchanged, and that every gradient has its parameter's type, is computed by the
+/// backward pass, and belongs to a parameter that is not frozen and has no more gradients than uses.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Place place = after.training->micro_batch;

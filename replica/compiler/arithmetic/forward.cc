@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/ops/face/kinds.h"
@@ -171,13 +172,13 @@ Status add_training(const CompileOptions& options, Job& job) {
   return check_compute_batches(options, job.graph.at(step.micro_batch));
 }
 
-/// Sends a prediction to the host, which splits it into items.
+/// Sends a prediction to the host, which splits it into one item per sample.
 Status put_out(Builder& body, const CompileOptions& options, std::optional<TensorId> prediction) {
   if (!prediction || body.type(*prediction).shape.empty() ||
       body.type(*prediction).shape[0] != options.micro_batch_size) {
     return fail(ErrorCode::kUsage, fmt::format("model.mode = inference needs an output of model {} with one row for "
-                                               "each of {} samples, but its output is {}",
-                                               options.model, options.micro_batch_size,
+                                               "each of {}, but its output is {}",
+                                               options.model, counted(options.micro_batch_size, "sample"),
                                                prediction ? to_text(body.type(*prediction)) : "missing"));
   }
   body.append(StreamOut{name_of(JobStream::kOutputs), {*prediction}}.operation());

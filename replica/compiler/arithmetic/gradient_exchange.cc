@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Returns whether, when the gradients of a parameter's uses are added up, the last addition writes to the first use's
-/// accumulator. This accumulator has the parameter's placement, so the update needs one gradient fewer. This is
-/// impossible without accumulation, because parameters may then share a gradient. It is also impossible with stochastic
-/// rounding: its draws depend on names, so the sum needs a separate name.
+/// Returns whether the sum of the gradients of a parameter's uses is written to the first use's accumulator, by the
+/// last addition. This accumulator has the parameter's placement, so the update needs one fewer gradient tensor. This
+/// is impossible without accumulation, because parameters may then share a gradient. It is also impossible with
+/// stochastic rounding: its draws depend on names, so the sum needs a separate name.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }
@@ -213,7 +213,7 @@ Status verify_micro_batch(const Job& after) {
   return {};
 }
 
-/// Checks that exactly the values on which the replicas must agree are reduced, each of them once and in the right way.
+/// Checks that exactly the values on which the replicas must agree are reduced, each once and with the right reduction.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_TRY(verify_totals(before, after));
   const Graph& graph = after.graph;

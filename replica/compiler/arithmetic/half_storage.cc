@@ -32,9 +32,9 @@ std::set<TensorId> statistics_of(Graph& graph) {
   return found;
 }
 
-bool becomes_half(const Tensor& tensor) {
+bool becomes_half(const Tensor& tensor, const PrecisionOptions& options) {
   return tensor.type.data == DataType::kF32 && !tensor.keeps_f32 &&
-         (tensor.role == Role::kParameter ||
+         (tensor.role == Role::kParameter || (tensor.role == Role::kOptimizerState && options.half_optimizer_state) ||
           (!tensor.type.shape.empty() && (tensor.role == Role::kActivation || tensor.role == Role::kGradient)));
 }
 
@@ -44,7 +44,7 @@ void use_half(Graph& graph, const PrecisionOptions& options) {
   const std::set<TensorId> statistics = statistics_of(graph);
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const TensorId id{t};
-    if (becomes_half(graph.tensor(id)) && !statistics.contains(id)) {
+    if (becomes_half(graph.tensor(id), options) && !statistics.contains(id)) {
       graph.set_data_type(id, DataType::kF16);
     }
   }
@@ -76,23 +76,26 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that every parameter is float16 unless the model keeps it float32, that the other tensors which became
-/// float16 are activations or gradients and not scalars, and that nothing else about tensors changed.
-Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+/// Checks that every parameter is float16 unless it must stay float32, and also the optimiser's state if the options
+/// request this; that all other tensors which became float16 are activations or gradients, not scalars; and that
+/// nothing else about tensors changed.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];
     const Tensor& is = after.graph.tensors()[t];
     const bool rounded = was.type.data == DataType::kF32 && is.type.data == DataType::kF16;
-    const bool computed = is.role == Role::kParameter || is.role == Role::kActivation || is.role == Role::kGradient;
+    const bool is_state = is.role == Role::kOptimizerState && options.precision.half_optimizer_state;
+    const bool is_kept = is.role == Role::kParameter || is_state;
+    const bool computed = is_kept || is.role == Role::kActivation || is.role == Role::kGradient;
     if (is.type.shape != was.type.shape || is.type.layout != was.type.layout ||
         (is.type.data != was.type.data && !rounded)) {
       return pass_bug(kName, after.graph, TensorId{t}, "has changed in more than its precision");
     }
-    if (rounded && (!computed || (is.type.shape.empty() && is.role != Role::kParameter))) {
+    if (rounded && (!computed || (is.type.shape.empty() && !is_kept))) {
       return pass_bug(kName, after.graph, TensorId{t}, "must stay float32");
     }
-    if (is.role == Role::kParameter && was.type.data == DataType::kF32 && rounded == is.keeps_f32) {
-      return pass_bug(kName, after.graph, TensorId{t}, "is a parameter stored in the wrong precision");
+    if (is_kept && was.type.data == DataType::kF32 && rounded == is.keeps_f32) {
+      return pass_bug(kName, after.graph, TensorId{t}, "is stored in the wrong precision");
     }
   }
   return {};

@@ -57,8 +57,8 @@ Status run(const CompileOptions& options, Job& job) {
 }
 
 /// Checks that the host writes every parameter and buffer that does not keep its initialiser, and nothing else except
-/// constants. It must write them in order, before anything else is set up. Every tensor must be set up as often as
-/// before the pass.
+/// constants. It must write them in order, before anything else is set up. Every tensor must be set up as often as it
+/// was before the pass.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;

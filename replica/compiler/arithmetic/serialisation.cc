@@ -66,9 +66,10 @@ Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
   }
   const std::int64_t rows = graph.tensor(*table).type.shape[0];
   if (slices > rows) {
-    return fail(ErrorCode::kUsage, fmt::format("{} = {}: the embedding table '{}' has {} rows; use at most that many "
+    return fail(ErrorCode::kUsage, fmt::format("{} = {}: the embedding table '{}' has {}; use at most that many "
                                                "slices",
-                                               kFactorKey, slices, graph.tensor(*table).name, rows));
+                                               kFactorKey, slices, graph.tensor(*table).name,
+                                               counted(static_cast<std::uint64_t>(rows), "row")));
   }
   for (const Place place : forward_places(job)) {
     for (Operation& operation : job.graph.at(place).operations) {
@@ -105,8 +106,9 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
         continue;
       }
       if (asked.slices > channels_of(graph, operation)) {
-        return fail(ErrorCode::kUsage, fmt::format("{}: {}: '{}' has {} output channels; use at most that many slices",
-                                                   kMatmulsKey, asked.text, name, channels_of(graph, operation)));
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{}: {}: '{}' has {}; use at most that many slices", kMatmulsKey, asked.text, name,
+                                counted(static_cast<std::uint64_t>(channels_of(graph, operation)), "output channel")));
       }
       found = true;
       if (asked.slices > 1 || operation.attributes.has(kSlices)) {
@@ -149,7 +151,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
           return fail(ErrorCode::kBug, fmt::format("pass {}: changes more than the marks of operations", kName));
         }
         if (is[k].attributes.has(kSlices) && is[k].attributes.integer(kSlices) < 1) {
-          return pass_bug(kName, after.graph, is[k].outputs.at(0), "is cut into fewer than one slice");
+          return pass_bug(kName, after.graph, is[k].outputs.at(0), "has a number of slices below 1");
         }
       }
     }

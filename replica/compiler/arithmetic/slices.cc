@@ -13,7 +13,7 @@
 #include "replica/ops/face/kinds.h"
 
 /// Divides the operations marked by "serialisation", and their gradients, into slices that run one after the other, so
-/// that only one slice's temporary values and gradients are live. With k numbering the slices of the output channels:
+/// that only one slice's temporary values and gradients are live at a time. For slice k of the output channels:
 ///
 ///   y = x w^T + b       y_k = x w_k^T + b_k, each inserted into y
 ///   dw = dy^T x         dw_k = dy_k^T x; joined by a `concat` that aliases the slices
@@ -238,7 +238,7 @@ class Finder {
  public:
   Finder(const Graph& graph, Place place) : graph_(graph), writers_(graph, place) {}
 
-  /// Finds the slices that make `y` = x w^T + b, beginning with the last.
+  /// Finds the slices that compute `y` = x w^T + b, beginning with the last.
   [[nodiscard]] Found layer(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
@@ -254,7 +254,7 @@ class Finder {
     return found;
   }
 
-  /// Finds the slices that make dx = dy w, a sum of products, beginning with the last.
+  /// Finds the slices that compute dx = dy w, a sum of products, beginning with the last.
   [[nodiscard]] Found input_gradient(const Operation& was) const {
     Found found;
     const Operation* maker = writer(was.outputs[0]);
@@ -313,7 +313,7 @@ class Finder {
     for (std::size_t i = 1; i < made->inputs.size(); ++i) {
       const Piece piece = sliced(made->inputs[i], was.inputs[i], found);
       if (piece.begin != begin) {
-        found.wrong = "has a slice in the wrong place";
+        found.wrong = "has a slice at the wrong offset";
       }
       if (i == 1) {
         found.pieces.push_back(piece);
@@ -338,7 +338,7 @@ class Finder {
   Writers writers_;
 };
 
-/// Checks that every marked operation's result is made of consecutive slices without gaps.
+/// Checks that every marked operation's result consists of consecutive slices without gaps.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (const Place place : sliced_places(before)) {
     const Finder finder(after.graph, place);
@@ -359,7 +359,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
         }
         if (!found.wrong.empty() || end != channels) {
           return pass_bug(kName, after.graph, was.outputs[output],
-                          found.wrong.empty() ? "is not made of all its slices" : found.wrong);
+                          found.wrong.empty() ? "does not consist of all its slices" : found.wrong);
         }
       }
     }

@@ -48,8 +48,8 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   }
   for (const auto& [name, value] : options.hyper_parameters) {
     if (optimizer.find(name) == nullptr) {
-      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: optimiser {} has no parameter of this name", name,
-                                                 value, optimizer.name()));
+      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: optimiser {} has no hyper-parameter of this name",
+                                                 name, value, optimizer.name()));
     }
   }
   return attributes;
@@ -88,8 +88,21 @@ TensorId add_state(Builder& builder, TensorId parameter, const std::string& name
 TensorId add_master(Builder& builder, TensorId parameter) {
   const TensorId master = add_state(builder, parameter, "master");
   Graph& graph = builder.graph();
+  graph.keep_f32(master);
   graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
   return master;
+}
+
+/// Sets up the optimiser's own tensors for the parameter, which the pass "precision" may store in float16.
+std::vector<TensorId> add_states(Builder& builder, TensorId parameter, const Optimizer& optimizer) {
+  std::vector<TensorId> states;
+  for (const OptimizerState& state : optimizer.states) {
+    states.push_back(add_state(builder, parameter, state.name));
+    if (!state.may_be_half) {
+      builder.graph().keep_f32(states.back());
+    }
+  }
+  return states;
 }
 
 /// Appends the operators of one parameter's update, with the operands that ops/optimizers/ defines.
@@ -123,11 +136,7 @@ void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& at
 void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, bool master_weights,
                 const ParameterGradient& pair, const StepScalars& scalars) {
   const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
-  std::vector<TensorId> states;
-  for (const std::string& state : optimizer.states) {
-    states.push_back(add_state(builder, pair.parameter, state));
-  }
-  add_rule(builder, optimizer, attributes, pair, weights, states, scalars);
+  add_rule(builder, optimizer, attributes, pair, weights, add_states(builder, pair.parameter, optimizer), scalars);
   if (weights != pair.parameter) {
     builder.update("assign", {pair.parameter, weights}, {}, {pair.parameter});
   }

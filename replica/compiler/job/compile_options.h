@@ -41,8 +41,8 @@ struct PipelineOptions {
   std::uint32_t phase_ipus = 1;
 
   std::optional<Recomputation> recomputation = {};  ///< If not set, see default_recomputation.
-  std::string recomputation_checkpoints = {};       ///< Regex of names of tensors that any mode keeps; empty: none.
-  std::string recompute = {};                       ///< Regex of names of tensors that any mode recomputes.
+  std::string recomputation_checkpoints = {};       ///< Regex of names of tensors that every mode keeps; empty: none.
+  std::string recompute = {};                       ///< Regex of names of tensors that every mode recomputes.
   double recomputation_memory = 0.5;                ///< Goal of kStandard: fraction of an IPU's memory.
 };
 
@@ -57,7 +57,7 @@ struct SerialisationOptions {
   std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one applies.
 };
 
-/// Parameters with at most one dimension: biases, and the scales of normalisations.
+/// Value of `no_decay` for parameters with at most one dimension: biases and the scales of normalisations.
 inline constexpr std::string_view kVectors = "vectors";
 
 struct OptimizerOptions {
@@ -72,9 +72,10 @@ struct OptimizerOptions {
 };
 
 struct PrecisionOptions {
-  bool half = false;                 ///< Must be true if another option is set.
-  bool stochastic_rounding = false;  ///< Values stored in float16 are rounded stochastically.
-  bool master_weights = false;       ///< The optimiser works on its own float32 weights.
+  bool half = false;                  ///< Must be true if another option is set.
+  bool stochastic_rounding = false;   ///< Values stored in float16 are rounded stochastically.
+  bool master_weights = false;        ///< The optimiser works on its own float32 weights.
+  bool half_optimizer_state = false;  ///< Optimiser state with OptimizerState::may_be_half is float16.
 };
 
 /// The memory that holds each kind of tensor that outlives a micro-batch, as in PopART's TensorLocationSettings.
@@ -147,7 +148,7 @@ struct CompileOptions {
   Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< In inference, batch norms are folded into the convolutions before them.
 
-  /// Parameters and buffers that keep their initialisers while the host writes the others.
+  /// Parameters and buffers that keep their initialisers; if the host writes weights, it writes all the others.
   std::set<std::string, std::less<>> initialised_here;
 
   /// Whether an optional pass that cannot be proven to preserve every value is left out, with a note. Otherwise, such a

@@ -114,7 +114,7 @@ class JobWriter {
   const Graph& graph_;
 };
 
-/// Reads the attributes of a line one by one. Remembers the first one that is missing or wrong.
+/// Reads the attributes of a line one by one. Remembers the first error: a missing or wrong attribute.
 class Fields {
  public:
   Fields(const Graph& graph, const Attributes& attributes) : graph_(graph), values_(attributes.values()) {}
@@ -257,12 +257,13 @@ class JobReader {
     } else if (word == "location") {
       job_.locations.push_back(fields.text("text"));
     } else if (!job_.training || !read_of_training(word, fields)) {
-      return fail(ErrorCode::kUsage, fmt::format("a line cannot begin with '{}' here (job_text.h)", word));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("a line cannot begin with '{}' here; job_text.h lists the valid lines", word));
     }
     return {};
   }
 
-  /// Reads a line of the training step. Returns false if no such line begins with `word`.
+  /// Reads a line of the training step. Returns false if `word` does not begin such a line.
   bool read_of_training(std::string_view word, Fields& fields) {
     TrainingStep& step = *job_.training;
     if (word == "mean-labels") {
@@ -306,8 +307,8 @@ Status verify_stages(const Job& job) {
       return {};
     }
     return fail(ErrorCode::kUsage,
-                fmt::format("function {}: {} belongs to stage {}, but line 'stages' has IPUs for only {}", function,
-                            what, stage, counted(job.ipu_of_stage.size(), "stage")));
+                fmt::format("function {}: {} belongs to stage {}, but the line 'stages' lists IPUs for only {}",
+                            function, what, stage, counted(job.ipu_of_stage.size(), "stage")));
   };
   for (const auto& [function, part] : job.parts) {
     POPRUN_TRY(known(function, "the part", part.stage));

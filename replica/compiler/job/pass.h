@@ -19,7 +19,7 @@
 /// Passes over a job's graph. Each is in a file of arithmetic/ or techniques/ with its verifier; passes.cc orders them.
 namespace poprun {
 
-/// A parameter with its gradient, or with the part of that gradient that is due to one use of the parameter.
+/// A parameter with its gradient, or with the part of that gradient that comes from one use of the parameter.
 struct ParameterGradient {
   TensorId parameter;
   TensorId gradient;
@@ -33,7 +33,7 @@ struct StepScalars {
   std::optional<TensorId> loss_scale = {};
   /// Mean number of labels per micro-batch, from the host, keyed by the name of the dataset's tensor of labels.
   std::map<std::string, TensorId> mean_labels = {};
-  std::optional<TensorId> factor = {};  ///< Scales all gradients; made by add_gradient_factor.
+  std::optional<TensorId> factor = {};  ///< Scales all gradients; added by add_gradient_factor.
 };
 
 /// Cost of a layer on its IPU.
@@ -46,7 +46,8 @@ struct LayerWeight {
 /// Layers to distribute, in order, over stages with one IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// For each stage, how many micro-batches' activations it holds: at most its stash's length; 1 if it recomputes.
+  /// For each stage, the number of micro-batches whose activations it holds: at most its stash length; 1 if it
+  /// recomputes.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Memory of one IPU.
   /// For each stage, whether it runs its forward part again; empty if no stage does. Recomputation adds a third of the
@@ -66,7 +67,7 @@ struct TrainingStep {
   std::vector<LossTerm> terms = {};  ///< Their sum is the loss.
 
   /// In a phased job, from the pass "pipeline" on: the regions of `train` that are phases, in order. The region before
-  /// a phase may load the variables of that phase.
+  /// a phase may load the phase's variables.
   std::vector<Place> phases = {};
 
   /// Set from the pass "differentiation" on: one gradient for each use of a parameter, last use first, until the pass

@@ -183,7 +183,8 @@ class AliasAnalysis {
     });
   }
 
-  /// Returns whether `other` is live at a step that writes `tensor`, unless `tensor` takes the bytes of `other` there.
+  /// Returns whether `other` is live at a step that writes `tensor`, unless `tensor` takes the bytes of `other` at that
+  /// step.
   [[nodiscard]] bool overwrites(std::uint32_t tensor, std::uint32_t other, const std::optional<Taking>& taking) const {
     return std::ranges::any_of(writes_[tensor], [&](std::uint32_t step) {
       const bool takes = taking && taking->step == step && taking->output == tensor && taking->taken == other;

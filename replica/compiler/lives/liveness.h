@@ -19,7 +19,7 @@ struct Span {
 ///
 ///   Steps are numbered through all functions in order: one number per operation, and one after the
 ///   last operation of a region that repeats. A called function is numbered where it is listed,
-///   so a tensor that one function makes and another reads has several spans.
+///   so a tensor that one function writes and another reads has several spans.
 ///
 ///     train, repeat 1      0  g0 = fill            g0 [0, 2] [4, 7]
 ///            repeat 4      1  call body
@@ -29,7 +29,7 @@ struct Span {
 ///                          5  y = relu x           y  [5, 6]
 ///                          6  g0 = accumulate g0 y
 struct Life {
-  std::vector<Span> spans;   ///< In ascending order, with gaps between them; empty if no operation names the tensor.
+  std::vector<Span> spans;   ///< In ascending order, with gaps between them; empty if no operation uses the tensor.
   bool always_live = false;  ///< If so, there is one span: the whole run.
 };
 
@@ -44,7 +44,7 @@ struct Liveness {
 };
 
 /// Computes the live ranges of all tensors. A tensor is always live if it carries a value between functions that the
-/// host runs, that is, if the first operation that names it in one of them, or in a function called there, reads it.
+/// host runs, that is, if the first operation that uses it in one of them, or in a function called there, reads it.
 /// Otherwise it lives from each operation that writes it (rather than updates it) to the last operation that reads that
 /// value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first entry to
 /// its last use.

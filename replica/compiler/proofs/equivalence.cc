@@ -85,8 +85,8 @@ class Comparison {
     return holders;
   }
 
-  /// When a function of the rewritten job begins, it finds values that earlier functions left. Checks that a tensor of
-  /// the plain job holds each such value, and that it is the same tensor as in earlier runs of the function.
+  /// Checks the values that a function of the rewritten job reads from earlier functions. A tensor of the plain job
+  /// must hold each of these values, and it must be the same tensor as in earlier runs of the function.
   std::optional<Difference> carried(std::uint32_t f, const std::string& where, const Holders& holders) {
     for (const auto& [slot, value] : rewritten_run_.carried()) {
       std::set<std::uint32_t> same;
@@ -174,7 +174,8 @@ class Comparison {
   int runs_ = 0;
 };
 
-/// If exactly one region has many rounds, drops most of them in both graphs. The remaining rounds still show a fault.
+/// If exactly one region has many rounds, drops most of them in both graphs. The remaining rounds still show the
+/// difference.
 void shorten(FlatFunction& plain, FlatGraph& rewritten, FlatFunction& other) {
   const auto many = [](const FlatRegion& r) { return r.repeat > kExplainedMicroBatches; };
   if (std::ranges::count_if(plain.regions, many) != 1) {

@@ -23,7 +23,7 @@ namespace poprun {
 /// Requires: `verify_operations` holds for both graphs. Errors: kBug if a tensor differs or an operation reads an
 /// unwritten tensor. The message names that operation, or the first such tensor and the first upstream operation that
 /// computes, from values of the plain job, a value unknown to that job. Cost: about 50 ns per operation until rounds
-/// begin to repeat, whatever the number of micro-batches.
+/// begin to repeat, regardless of the number of micro-batches.
 Status verify_equivalence(const Graph& plain, const Graph& rewritten);
 
 }  // namespace poprun

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/machine/exchange.h"
 #include "replica/machine/operations.h"
 #include "replica/ops/face/random_name.h"
@@ -52,7 +53,7 @@ std::string_view name_of(const Operation& operation, Effect effect) {
   return effect == Effect::kScatters ? "all_reduce" : std::string_view{operation.kind};
 }
 
-/// Returns the index of the salt that an attribute refers to, if any.
+/// Returns the index of the salt (a random-number key that the call passes) to which an attribute refers, if any.
 std::optional<std::size_t> salt_of(const std::string& name, const Attribute& value) {
   const auto* salt = std::get_if<std::int64_t>(&value);
   return salt != nullptr && keys_random_numbers(name) ? std::optional<std::size_t>(*salt) : std::nullopt;
@@ -244,9 +245,9 @@ class Flattening {
 
   [[nodiscard]] Status lacks_salt(const FlatOperation& flat, std::size_t given, std::size_t needed) const {
     return fail(ErrorCode::kBug,
-                fmt::format("equivalence: {} '{}' of {} needs {} salts from its call, but the call passes {}",
+                fmt::format("equivalence: {} '{}' of {} needs {} from its call, but the call passes {}",
                             flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
-                            flat_.functions[flat.function].name, needed, given));
+                            flat_.functions[flat.function].name, counted(needed, "salt"), given));
   }
 
   void add_parts(const Operation& operation, FlatOperation& flat) {

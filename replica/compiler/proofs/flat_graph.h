@@ -16,10 +16,10 @@ enum class Effect : std::uint8_t {
   kReduces,     ///< Each output is a new value, computed from the input at the same position.
   kStreamsIn,   ///< Its outputs come from the host.
   kStreamsOut,  ///< The host reads its inputs.
-  kAwaits,      ///< Each output is the input at the same position, whose reduction in the background ends here.
+  kAwaits,      ///< Each output is the input at the same position, whose background reduction ends here.
   kMoves,       ///< Each output is the input at the same position.
   kStashes,
-  kScatters,  ///< Its outputs are shards of the outputs that kReduces would make.
+  kScatters,  ///< Its outputs are shards of the outputs that kReduces would compute.
   kShards,    ///< Each output is the shard of the input at the same position.
   kGathers,   ///< Each output is the full tensor whose shard is the input at the same position.
   kRestores,
@@ -86,7 +86,7 @@ struct FlatGraph {
   std::vector<Number> parts;  ///< For each output of a host stream: hash of its field in the record.
   std::vector<Number> salted;
   std::vector<FlatStash> stashes;
-  /// For each move of entries, the source entry of each tensor, then the target entries; Copy::kWhole stands for a full
+  /// For each move of entries, the source entry of each tensor, then the target entries; Copy::kWhole means a full
   /// tensor. Element 0 is unused.
   std::vector<std::int64_t> entries = {0};
   std::vector<std::uint32_t> stash_of;  ///< For each tensor: index into `stashes`, or kNoStash.

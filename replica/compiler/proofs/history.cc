@@ -19,7 +19,8 @@ bool same_instant(const Evaluation& a, const Evaluation& b) {
   return a.now.counts == b.now.counts && a.now.index == b.now.index;
 }
 
-/// Returns the earliest evaluation, among `last` and those upstream of it, whose operands are all in the plain job.
+/// Returns the earliest evaluation, among `last` and those upstream of `last`, whose operands all exist in the plain
+/// job.
 const Evaluation* first_wrong(const History& plain, const History& rewritten, std::uint32_t last) {
   std::vector<char> seen(rewritten.evaluations().size() + 1);
   std::vector<std::uint32_t> open{last};
@@ -43,7 +44,7 @@ const Evaluation* first_wrong(const History& plain, const History& rewritten, st
   return first == 0 ? nullptr : &rewritten.at(first);
 }
 
-/// Returns the evaluation that has most in common with `is`, among those of the plain job that `fits` accepts.
+/// Returns, of the plain job's evaluations that `fits` accepts, the one that has most in common with `is`.
 template <typename Fits>
 const Evaluation* most_alike(const History& plain, const History& rewritten, const Evaluation& is, Fits fits) {
   const auto name = [](const History& history, const Evaluation& evaluation) {
@@ -90,7 +91,7 @@ std::string difference(const History& plain, const Evaluation& should, const His
                        to_text(original.attributes));
   }
   if (is_other) {
-    return fmt::format("makes {}, but in the plain job, it makes {}", types_of(rewritten.graph(), *is.operation),
+    return fmt::format("produces {}, but in the plain job, it produces {}", types_of(rewritten.graph(), *is.operation),
                        types_of(plain.graph(), *should.operation));
   }
   const auto [wanted, got] =
@@ -139,7 +140,7 @@ std::string History::name(const Value& value) const {
   if (made.now.counts) {
     return fmt::format("'{}' of micro-batch {}", tensor, made.now.index);
   }
-  return fmt::format("'{}' as {} makes it in {} (run {})", tensor, made.operation->source->kind,
+  return fmt::format("'{}' as {} writes it in {} (run {})", tensor, made.operation->source->kind,
                      graph_.functions[made.operation->function].name, made.now.run);
 }
 

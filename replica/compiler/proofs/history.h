@@ -27,7 +27,7 @@ class History {
   /// Adds an evaluation and returns its number; the first is 1.
   std::uint32_t add(Evaluation evaluation);
 
-  /// Records that a tensor holds a value. The first holder names the value.
+  /// Records that a tensor holds a value. The value is named after its first holder.
   void hold(std::uint32_t tensor, const Value& value);
 
   [[nodiscard]] const FlatGraph& graph() const { return graph_; }

@@ -46,7 +46,7 @@ Status Interpreter::run(std::uint32_t function, bool counts) {
   }
   for (std::uint32_t s = 0; s < graph_.stash_of.size(); ++s) {
     if (slots_[s].form == Form::kTravelling) {
-      return fail(ErrorCode::kBug, fmt::format("equivalence: the reduction of '{}' in the background, which {} begins, "
+      return fail(ErrorCode::kBug, fmt::format("equivalence: the background reduction of '{}', which {} starts, "
                                                "is never awaited",
                                                graph_.name(s), graph_.functions[function].name));
     }
@@ -140,7 +140,7 @@ bool Interpreter::leaves_travelling_alone(const FlatOperation& operation, const 
   for (const auto& ids : {graph_.inputs(operation), graph_.outputs(operation)}) {
     for (const std::uint32_t id : ids) {
       if (slots_[id].form == Form::kTravelling) {
-        fault_ = fmt::format("{} uses '{}', whose reduction in the background has not been awaited",
+        fault_ = fmt::format("{} uses '{}', whose background reduction has not been awaited",
                              describe(graph_, operation, now), graph_.name(id));
         return false;
       }

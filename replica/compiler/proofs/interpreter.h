@@ -35,8 +35,8 @@ struct Sent {
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
 /// the last one. They do so if every tensor and stash entry holds its value from the round before, shifted by one
-/// micro-batch, and if both rounds made the same values, relative to their own micro-batches. A result depends only on
-/// how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
+/// micro-batch, and if both rounds computed the same values, relative to their own micro-batches. A result depends only
+/// on how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
 class Interpreter {
  public:
   /// If `history` is given, the interpreter records every evaluation in it and skips no round.
@@ -48,7 +48,7 @@ class Interpreter {
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
 
-  /// Returns a variable's value between two functions, when it may reside in a different tensor.
+  /// Returns a variable's value between two functions. At that time, the value may reside in a different tensor.
   [[nodiscard]] Value resident(TensorId id) const;
 
   /// Slots that the last function read before it wrote them, with the values that it found.
@@ -62,7 +62,7 @@ class Interpreter {
  private:
   struct Round {
     std::vector<Value> begin;  ///< The slots before the round.
-    Number digest;             ///< Digest of the values made in the round, relative to its micro-batch.
+    Number digest;             ///< Digest of the values computed in the round, relative to its micro-batch.
     bool sends_twice = false;  ///< Whether the round sent more than one record to one stream.
   };
 
@@ -103,8 +103,8 @@ class Interpreter {
   void put(std::uint32_t slot, const Value& value, const Instant& now);
   std::uint32_t record(const FlatOperation& operation, const Instant& now);
 
-  /// Skips `rounds` rounds and returns true if every slot holds its value from before the last round, advanced
-  /// (Advance).
+  /// Skips `rounds` rounds and returns true if every slot holds its value from before the last round, advanced (see
+  /// Advance).
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
   void go_on(std::uint32_t stash, std::int64_t rounds);
@@ -120,8 +120,8 @@ class Interpreter {
   struct StashUse {
     bool used = false;
     bool written = false;
-    bool several = false;     ///< The round uses more than one entry.
-    bool goes_on = false;     ///< Later rounds use the following entries, up to the last.
+    bool several = false;     ///< Whether the round uses more than one entry.
+    bool goes_on = false;     ///< Whether later rounds use the following entries, up to the last one.
     std::uint32_t entry = 0;  ///< The last entry used.
   };
   std::vector<StashUse> used_;  ///< How this round uses each stash.

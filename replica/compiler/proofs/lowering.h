@@ -6,9 +6,10 @@
 
 namespace poprun {
 
-/// Checks that a Program has the structure of the graph from which it was lowered: the same functions, in each one a
-/// step per operation, repeated as often as its region, and the same tensors with the same sizes. Shares no code with
-/// lower.cc. Cost: one pass over both. Errors: kBug; the message names the function or tensor and both values.
+/// Checks that a Program has the structure of the graph from which it was lowered: the same functions, each with one
+/// step per operation, repeated as often as the operation's region; and the same tensors, with the same sizes. Shares
+/// no code with lower.cc. Cost: one pass over both. Errors: kBug; the message names the function or tensor and both
+/// values.
 Status verify_lowering(const Graph& graph, const Program& program);
 
 }  // namespace poprun

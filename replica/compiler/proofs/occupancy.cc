@@ -78,7 +78,8 @@ class Occupancy {
     bool writes = false;
   };
 
-  /// Returns the entries that a copy names. `first` is the running function's offset, which is added to their numbers.
+  /// Returns the entries to which a copy refers. `first` is the running function's offset, which is added to their
+  /// numbers.
   static std::vector<Entry> entries_of(const proto::Step& step, std::uint64_t first) {
     std::vector<Entry> entries;
     const proto::Copy& copy = step.copy();
@@ -172,8 +173,8 @@ class Occupancy {
       if (entry.writes) {
         auto& entries = entries_[entry.tensor];
         if (entry.entry >= entries.size()) {
-          return memory_bug(fmt::format("{} writes entry {} of '{}', which has {} entries", describe(step), entry.entry,
-                                        tensor(entry.tensor).name(), entries.size()));
+          return memory_bug(fmt::format("{} writes entry {} of '{}', whose number of entries is {}", describe(step),
+                                        entry.entry, tensor(entry.tensor).name(), entries.size()));
         }
         entries[entry.entry] = 1;
       }
@@ -236,7 +237,7 @@ class Occupancy {
     }
     return loss.taker == id
                ? fmt::format("which {} has released", describe(*loss.step))
-               : fmt::format("whose bytes '{}' reused in {}", tensor(loss.taker).name(), describe(*loss.step));
+               : fmt::format("whose bytes '{}' overwrote in {}", tensor(loss.taker).name(), describe(*loss.step));
   }
 
   const Program& program_;

@@ -6,16 +6,16 @@
 namespace poprun {
 
 /// Proves that a Program's memory plan keeps every value until its last reader has run. Runs the Program on a map from
-/// bytes to the tensors that own them. Uses only steps, calls and addresses, nothing from liveness or placement.
+/// bytes to the tensors that own them. Uses only steps, calls and addresses, not the results of liveness or placement.
 ///
-///   - A step that writes a tensor takes its bytes; every other tensor that held any of them is lost.
+///   - A step that writes a tensor takes over its bytes; any other tensor that held one of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
 ///     then on, its inputs and outputs hold the bytes together.
 ///   - Otherwise an operator's output may share a byte with an input only if the operator may take
 ///     that input's bytes (Operator::in_place), and never with another output.
-///   - A step that reads or updates a tensor must find it as it was written. For a stash, only the
-///     entry that the step reads counts.
-///   - A step poisons the bytes that it releases: every tensor that held any of them is lost.
+///   - A step that reads or updates a tensor must find it as it was written. In a stash, this
+///     applies only to the entry that the step reads.
+///   - A step poisons the bytes that it releases: any tensor that held one of them is lost.
 ///   - Between two functions that the host runs, only tensors that are always live survive.
 ///   - A step uses tensors only within their planned live ranges, and on IPUs of the replica. A
 ///     step that computes or reduces uses tensors of one IPU. On each IPU, the highest byte that any
@@ -23,10 +23,10 @@ namespace poprun {
 ///
 /// Runs every function that the host runs, in the Program's order, then all except "load" again. A repeat ends as soon
 /// as the map has not changed for as many consecutive rounds as the longest stash has entries, because every entry has
-/// then had its turn.
+/// then been used.
 ///
-/// Errors: kBug; the message names the step, the tensor, and what took its bytes. Cost: about 100 ns per tensor that a
-/// step uses in each of those rounds, regardless of the repeat counts.
+/// Errors: kBug; the message names the step, the tensor, and what took over its bytes. Cost: about 100 ns per tensor
+/// that a step uses in each of those rounds, regardless of the repeat counts.
 Status verify_memory(const Program& program);
 
 }  // namespace poprun

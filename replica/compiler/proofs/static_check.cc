@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/graph/types.h"
 #include "replica/ops/face/operator.h"
 
@@ -113,11 +114,13 @@ Status StaticCheck::step(const NamedStep& named) {
       const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
       const std::uint32_t ipu = tensor.placement().ipu();
       if (ipu >= static_cast<std::uint32_t>(program_.memory_size())) {
-        return memory_bug(
-            fmt::format("'{}' is on IPU {}, but the replica has {} IPUs", tensor.name(), ipu, program_.memory_size()));
+        return memory_bug(fmt::format("'{}' is on IPU {}, but the replica has {}", tensor.name(), ipu,
+                                      counted(static_cast<std::uint64_t>(program_.memory_size()), "IPU")));
       }
       if (is_remote(tensor) && !step.has_copy() && !step.has_stash() && !step.has_restore()) {
-        return memory_bug(fmt::format("{} uses '{}', which is in Streaming Memory", describe(step), tensor.name()));
+        return memory_bug(
+            fmt::format("{} uses '{}' in Streaming Memory, which only copies, stashes and restores may access",
+                        describe(step), tensor.name()));
       }
       if (!lives_at(tensor, step.number())) {
         return memory_bug(fmt::format("{} uses '{}' outside its planned live range", describe(step), tensor.name()));

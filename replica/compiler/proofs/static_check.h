@@ -27,8 +27,8 @@ struct NamedStep {
 std::vector<NamedStep> name_tensors(const Program& program,
                                     const google::protobuf::RepeatedPtrField<proto::Step>& steps);
 
-/// Checks what must hold at every step: that its tensors are live, that they are on one IPU if required, and that they
-/// share bytes only if the step takes those bytes in place.
+/// Checks what must hold at every step: its tensors are live, are on one IPU if the step requires this, and share bytes
+/// only if the step takes those bytes in place.
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program) : program_(program), highest_(memory_count(program)) {}

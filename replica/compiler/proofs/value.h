@@ -105,7 +105,7 @@ struct Value {
   std::uint32_t place = 0;  ///< Index of the value among the outputs of each update.
   Form form = Form::kWhole;
   std::uint32_t group = 0;       ///< Number of replicas that share the value; 0 for all of them, and for a full value.
-  std::uint32_t evaluation = 0;  ///< Number of the evaluation in a History that made the value.
+  std::uint32_t evaluation = 0;  ///< Number of the evaluation in a History that computed the value.
 
   [[nodiscard]] bool exists() const { return number.exists(); }
   [[nodiscard]] bool equals(const Value& other) const {
@@ -149,7 +149,8 @@ inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
   return value;
 }
 
-/// Adds a value's number and its distance from micro-batch `from`, which stay the same if value and `from` are shifted.
+/// Adds a value's number and its distance from micro-batch `from`. Both stay the same if the value and `from` are
+/// shifted by the same number of micro-batches.
 inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
   builder.add(value.number);
   builder.add(value.shift == kFixed ? kFixed : from - value.shift);

@@ -126,7 +126,8 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
   return count;
 }
 
-/// Checks that reductions are as before and end before the step does, and that nothing uses a tensor being reduced.
+/// Checks that reductions are as before and end before the step does, and that nothing uses a tensor while it is being
+/// reduced.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {
@@ -138,7 +139,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       const auto reduction = AllReduce::from(operation);
       if (AwaitAllReduces::is(operation)) {
         for (const TensorId id : operation.inputs) {
-          travelling.erase(id);  // The await ends only the reductions of the tensors that it names.
+          travelling.erase(id);  // The await ends only the reductions of its own tensors.
         }
       }
       for (const auto* ids : {&operation.inputs, &operation.outputs}) {

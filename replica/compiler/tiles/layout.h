@@ -15,14 +15,14 @@
 /// The rules apply in this order, each to the tensors that no earlier rule has mapped:
 ///
 ///   products      results, and operands that are variables, copies of variables or host streams,
-///                 as in the plan of the first product that uses them
+///                 have the mapping from the plan of the first product that uses them
 ///   aliases       tensors that share all their bytes have the same mapping
 ///   neighbours    the result of a copy, a stash or an elementwise operation has the mapping of its
-///                 operand, or the other way round
-///   parameters    linearly and evenly over the tiles, with at least kLinearBytesMin on each; a parameter
+///                 operand, or vice versa
+///   parameters    are spread linearly and evenly over the tiles, at least kLinearBytesMin on each; a parameter
 ///                 begins on the tile after the last tile of the previous one, so that biases are
 ///                 not all on the first tiles; then the rule for neighbours applies again
-///   the rest      linearly from tile 0
+///   the rest      is mapped linearly from tile 0
 namespace poprun {
 
 /// Minimum number of bytes per tile in poputil's linear mapping (Poplar and PopLibs API Reference).

@@ -35,8 +35,8 @@ struct Received {
   [[nodiscard]] std::vector<std::int64_t> row() const;
 };
 
-/// Determines on which tiles operations work, and what these tiles exchange for them. Both the memory
-/// (addresses/demand.h) and the time (operation_time.h) of operations are computed from this.
+/// Determines on which tiles operations work, and what these tiles exchange for them. The memory (addresses/demand.h)
+/// and the time (operation_time.h) of operations follow from this.
 ///
 ///   operators         work on the tiles of their largest tensor (if several tie, results come first).
 ///                     Operands with a different mapping are moved there if they have as many elements

@@ -74,7 +74,7 @@ DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Op
   return time_at_home(device, graph, operation, work, moves);
 }
 
-/// Returns the time that the operation's cost model estimates, adjusted by through_io_tiles if it uses the I/O tiles.
+/// Returns the time from the operation's cost model, adjusted by through_io_tiles if the operation uses the I/O tiles.
 DeviceTime time_of_machine(const MachineOperation& machine, const Device& device, const ReplicaSystem& system,
                            const Graph& graph, const Operation& operation) {
   const DeviceTime time = machine.time(device, system, graph, operation);

@@ -21,8 +21,9 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///   operators   their work, as if every tile did as much as the fullest tile, which has the most
 ///               elements of Moves::home; and the exchange of tensors with a different mapping, or
 ///               the exchange that the operator itself reports, whichever takes longer
-///   machine     by their cost model; stashes, restores and copies within an IPU like operators that
-///               read and write their elements; transfers through I/O tiles by through_io_tiles
+///   machine     the time of their cost model; for stashes, restores and copies within an IPU, that of
+///               operators that read and write the same elements; for transfers through I/O tiles,
+///               that of through_io_tiles
 ///
 /// Tensors are exchanged one after the other; the tile that receives the most of a tensor determines how long that
 /// takes. This is the exchange phase of the first compute set, so it needs no further synchronisation.

@@ -20,9 +20,9 @@ struct PlannedProduct {
 /// The plan of every operation that is a product, indexed by step (liveness.h).
 using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 
-/// Returns the plan of a product for a proportion of a tile's memory, in thousandths; if possible, one whose crowding
-/// is at most most_crowding. Plans are kept for the whole process, so that compiling a variant of a job costs little.
-/// Thread-safe; one thread plans at a time.
+/// Returns the plan of a product for a proportion of a tile's memory, in thousandths; if possible, a plan whose
+/// crowding is at most most_crowding. Plans are kept for the whole process, so that compiling a variant of a job costs
+/// little. Thread-safe; one thread plans at a time.
 planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device);
 
 std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation, const Device& device);

@@ -6,7 +6,7 @@
 
 namespace poprun {
 
-/// The mapping of a product's operands to tiles, with elements in the order of the tensors' memory.
+/// The mapping of a product's operands to tiles. Elements are in memory order.
 struct ProductLayout {
   Mapping input;
   Mapping weights;
@@ -21,7 +21,7 @@ struct ProductLayout {
 ///     weights   kWeightGrain or a block of AMP or SLIC, whichever is larger, times the serial steps
 ///               of the plan: each step's weights are shared separately, so the first tiles get
 ///               the remainder of each
-///     output    64 B, times the serial steps of outputs
+///     output    64 B, times the number of serial steps that split the output channels
 ///
 /// The grains are chosen to reproduce the out-of-memory cells of Graphcore's table 2.1, where heavily serialised plans
 /// crowd operands onto few tiles (section 1.2); Poplar's own grains are not published.
@@ -29,9 +29,9 @@ ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
-/// Returns the number of extra bytes that the fullest tile holds because there are several steps, for the operand with
-/// the most such bytes. Each step's slice of the operand is divided separately, with its remainder on the first tiles.
-/// With thousands of steps, a few tiles would hold everything.
+/// Returns how many extra bytes of one operand the fullest tile holds because there are several serial steps; the
+/// maximum over the operands. Each step's slice of an operand is divided separately, with its remainder on the first
+/// tiles. With thousands of steps, a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
 /// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory

@@ -17,7 +17,7 @@ enum class Naming : std::uint8_t {
   kModel,     ///< The builder reports an error, because the model's author chose both names.
 };
 
-/// Appends operations to one region of a graph, and infers their output types from the operators' shape faces. The
+/// Appends operations to one region of a graph, and infers their output types with the operators' shape faces. The
 /// first error is kept: later calls do nothing and return an arbitrary id, and `status` returns the error. In this way,
 /// models read like the networks that they describe, and errors are checked once, at the end.
 ///
@@ -77,7 +77,8 @@ class Builder {
   void restate(Error error);  ///< Replaces the sticky error with the caller's more precise one.
 
  private:
-  /// Returns the output types of one use of an operator, or nothing after an error. Messages call the use `name`.
+  /// Returns the output types of one use of an operator, or nothing after an error. Messages refer to this use as
+  /// `name`.
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
 

@@ -5,7 +5,8 @@
 #include <vector>
 
 /// Describes everything besides the Program that determines a result's bits: the libraries that compute the result, and
-/// their instruction sets. Our own kernels give the same bits on all instruction sets they are compiled for (simd.h).
+/// their instruction sets. Our own kernels give the same bits on all instruction sets for which they are compiled
+/// (simd.h).
 namespace poprun {
 
 struct Numerics {

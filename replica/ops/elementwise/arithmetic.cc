@@ -99,7 +99,7 @@ constexpr float kUnseen = -16384.0F;
 
 Result<std::vector<TensorType>> causal_mask_shape(const Signature& s) {
   if (!s.inputs.empty() || !s.attributes.has("size") || s.attributes.integer("size") < 1) {
-    return shape_error("causal_mask", s, "no input, size >= 1");
+    return shape_error("causal_mask", s, "size >= 1, and takes no input");
   }
   const std::int64_t T = s.attributes.integer("size");
   return std::vector{TensorType{DataType::kF32, {T, T}, {}}};

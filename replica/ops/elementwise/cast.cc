@@ -11,8 +11,8 @@
 ///   one_hot(indices i32[...]) depth=. on=. off=.  ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
 /// Casts to integers truncate, clamp values to the type's range, and turn NaN into 0. Casts to f32 round integers
-/// beyond 2^24. A negative index counts from the end. For an index outside [-depth, depth), every element is `off`. No
-/// gradient passes.
+/// beyond 2^24. A negative index counts from the end. For an index outside [-depth, depth), every element is `off`.
+/// Neither operator passes a gradient.
 namespace poprun::ops::cast {
 namespace {
 

@@ -52,7 +52,7 @@ struct Operands {
   std::vector<std::byte*> outputs;
   std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes with undefined contents, 64-byte aligned.
   const Moment* moment = nullptr;
-  std::optional<StrayIndex>* stray = nullptr;  ///< Receives a run's first stray index; if null, none is recorded.
+  std::optional<StrayIndex>* stray = nullptr;  ///< Receives a run's first out-of-range index, if not null.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -230,8 +230,8 @@ std::string numerics_library_version();
 /// Returns a kUsage error for a shape face: `kind` needs `needed` but was given the signature's inputs and attributes.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature, std::string_view needed);
 
-/// Returns the arithmetic of one use. This is float16 if the first input and the first output are stored as
-/// float16 (the rest may be scalars and statistics). With the attribute `partials`, the sums are float16, too.
+/// Returns the arithmetic of one use. This is float16 if the first input and the first output are stored as float16
+/// (other operands may be scalars or statistics). With the attribute `partials`, the sums are float16, too.
 Arithmetic arithmetic_of(const Signature& signature);
 
 /// Returns the work of an elementwise operator that moves every operand once and does `flops` per output element.

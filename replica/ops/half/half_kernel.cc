@@ -105,7 +105,7 @@ struct Piece {
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Replaces the scratch offset of an operand that the kernel uses directly, because the operand is not float16.
+/// Used in place of the scratch offset of an operand that is not float16, because the kernel uses it directly.
 constexpr std::int64_t kInPlace = -1;
 
 class HalfKernel final : public Kernel {

@@ -15,7 +15,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
   if (!y || broadcast_shape(s.inputs[0].shape, y->shape) != y->shape) {
     return shape_error(kinds::kExpand, s,
-                       "one tensor, a shape=[..] to which its shape broadcasts, and layout (nhwc: of rank 4)");
+                       "one tensor, a shape=[..] to which its shape broadcasts, and layout (nhwc only for rank 4)");
   }
   return std::vector{*y};
 }

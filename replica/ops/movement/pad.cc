@@ -8,8 +8,8 @@
 ///
 /// begin and end are the numbers of elements added before and after each dimension. Negative numbers remove elements.
 /// As in numpy.pad, the modes fill new elements with `value` (default 0), with the elements of x mirrored at its first
-/// and last element (repeatedly if necessary), or with copies of the nearest of these two. The gradient of an element
-/// of x is the sum of dy over all its copies, in y's order.
+/// and last element (repeatedly if necessary), or with copies of the nearer of these two. The gradient of an element of
+/// x is the sum of dy over all its copies, in y's order.
 namespace poprun::ops::pad {
 namespace {
 

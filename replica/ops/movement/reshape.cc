@@ -16,7 +16,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!y || y->elements() != s.inputs[0].elements()) {
     return shape_error(kinds::kReshape, s,
                        "one tensor, a shape=[..] with the same number of elements, and layout=\"row-major\" or "
-                       "\"nhwc\" (of rank 4)");
+                       "\"nhwc\" (only for rank 4)");
   }
   return std::vector{*y};
 }

@@ -87,7 +87,7 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
       dnnl::layer_normalization_backward(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
                                         {DNNL_ARG_SCALE, false, 1, w, w},
-                                        // w stands in for the bias, which oneDNN requires but does not read.
+                                        // oneDNN requires a bias here but does not read it, so w is passed instead.
                                         {DNNL_ARG_SHIFT, false, 1, w, w},
                                         {DNNL_ARG_MEAN, false, 2, row, row},
                                         {DNNL_ARG_VARIANCE, false, 3, row, row},

@@ -29,7 +29,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector<TensorType>(3, s.inputs[0]);
 }
 
-/// The attributes, and values that one step derives from them.
+/// The attributes of the rule, and the values that one step derives from them.
 struct Rule {
   std::int64_t n;
   float scale;
@@ -98,7 +98,7 @@ std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   });
 }
 
-/// Counts fifteen flops per element, with one for each square root and division.
+/// Counts fifteen flops per element. A square root or a division counts as one.
 inline Work elementwise_work(const Signature& s) {
   Work work = poprun::elementwise_work(s, 0);
   work.vector_flops = 15 * s.inputs[0].elements();
@@ -108,7 +108,7 @@ inline Work elementwise_work(const Signature& s) {
 inline Optimizer optimizer(Operator rule) {
   const HyperParameter::Range decay{0, 1, true, false};
   return {.rule = std::move(rule),
-          .states = {"m", "v"},
+          .states = {{"m"}, {"v", /*may_be_half=*/false}},
           .counts_updates = true,
           .hyper_parameters = {{"beta1", "0.9", "Decay of the running mean of the gradient", decay},
                                {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},

@@ -28,10 +28,16 @@ struct HyperParameter {
   std::optional<Range> range = {};  ///< Range of a real number. Empty for a flag (true or false; attribute: 1 or 0).
 };
 
+/// A tensor PARAMETER.NAME of the optimiser, which is initially zero.
+struct OptimizerState {
+  std::string name;
+  bool may_be_half = true;  ///< Whether float16 has enough range. It does not for means of squared gradients.
+};
+
 struct Optimizer {
-  Operator rule;                         ///< The operator (update_rule.h). Its kind is the optimiser's name.
-  std::vector<std::string> states = {};  ///< Each names a tensor PARAMETER.STATE that is initially zero.
-  bool counts_updates = false;           ///< Whether the input after `rate` is the number of the update.
+  Operator rule;  ///< The operator (update_rule.h). Its kind is the optimiser's name.
+  std::vector<OptimizerState> states = {};
+  bool counts_updates = false;  ///< Whether the input after `rate` is the number of the update.
   std::vector<HyperParameter> hyper_parameters = {};
 
   /// An operator that runs before a rule that needs sums over the full tensor.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// log2 of the limit on a value, in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is
+/// log2 of the upper limit of a value, in units. A lane adds kBlock / kLanes = 2^7 values below 2^46 units. Its sum is
 /// at most 2^53 units and therefore exact in double, in any order.
 constexpr int kUnitsBits = 46;
 
@@ -62,15 +62,15 @@ bool any(const Bits& bits) {
   return set << 1U != 0;  // -0 is 0.
 }
 
-/// Exact sums of the amounts that were taken from the values of a block.
+/// Exact sums of the multiples that were subtracted from the values of a block.
 struct Taken {
   std::int64_t high;  ///< In units of 2^high.
   std::int64_t low;   ///< In units of 2^low.
   bool all;           ///< Whether no remainder is left.
 };
 
-/// Squares `vectors` * kLanes numbers, exactly, in double. Takes the nearest multiple of 2^high from each square
-/// and the nearest multiple of 2^low from the rest, and leaves the remainder in `rests`.
+/// Squares `vectors` * kLanes numbers, exactly, in double. Subtracts the nearest multiple of 2^high from each square
+/// and the nearest multiple of 2^low from the rest, sums these multiples, and leaves the remainders in `rests`.
 ///
 /// Requires: the squares are below 2^(high + kUnitsBits), and high <= low + kUnitsBits.
 POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors, double* __restrict rests) {
@@ -98,7 +98,7 @@ POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors
   return {total(high_sum, high), total(low_sum, low), !any(left)};
 }
 
-/// Takes the nearest multiple of 2^low from each remainder in `rests`.
+/// Subtracts the nearest multiple of 2^low from each remainder in `rests`, and sums these multiples.
 POPRUN_SIMD Taken take(int low, std::int64_t vectors, double* __restrict rests) {
   const Doubles shift = shift_of(low) - Doubles{};
   Doubles sum{};
@@ -212,7 +212,7 @@ double SquareSum::value() const {
   if (top == 0) {
     return 0;
   }
-  // These are the 64 bits from the highest set bit on: four digits, filled up from the fifth.
+  // These are the 64 bits from the highest set bit downwards: four digits, completed with bits of the fifth.
   constexpr std::ptrdiff_t kTaken = 5;
   std::uint64_t bits = 0;
   for (std::ptrdiff_t k = top - 1; k > top - kTaken; --k) {
@@ -221,7 +221,7 @@ double SquareSum::value() const {
   const int free = std::countl_zero(bits);
   const std::uint64_t fifth = digit(top - kTaken) << free;
   bits = (bits << free) | (fifth >> kDigitBits);
-  // Lower bits only decide ties, so the lowest bit stands for all of them (a sticky bit).
+  // Lower bits only decide ties, so the lowest bit represents all of them (a sticky bit).
   bool more = (fifth & kDigitMask) != 0;
   for (std::ptrdiff_t k = 0; k < top - kTaken; ++k) {
     more = more || digit(k) != 0;

@@ -25,7 +25,8 @@ inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 /// The factor that leaves everything unchanged. Other factors are never negative, although a small one may round to 0.
 inline constexpr float kSkip = -1;
 
-/// Returns whether the inputs are `tensors`, the first of which is f32, then `scalars` scalars, and perhaps a factor.
+/// Returns whether the inputs are `tensors`, the first of which is f32, then `scalars` scalars, and optionally a
+/// factor.
 inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size_t scalars) {
   const std::size_t own = tensors.size() + scalars;
   if ((s.inputs.size() != own && s.inputs.size() != own + 1) || s.inputs[0].data != DataType::kF32) {

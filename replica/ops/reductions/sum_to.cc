@@ -11,8 +11,8 @@
 ///
 /// The gradient of broadcasting: sums x over the dimensions along which `shape` is broadcast. (The gradient of sum_to
 /// itself is `expand`.) Elements are summed in double, in memory order, but a row that becomes one element is first
-/// summed in 16 interleaved parts, on any CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a mean
-/// in half precision is finite even if its sum is not.
+/// summed in 16 interleaved parts, whatever the CPU. Sums are multiplied by `scale` (default 1) and rounded once, so a
+/// mean in half precision is finite even if its sum is not.
 namespace poprun::ops::sum_to {
 namespace {
 
@@ -25,8 +25,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   if (!y || s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
       broadcast_shape(s.inputs[0].shape, y->shape) != s.inputs[0].shape) {
     return shape_error("sum_to", s,
-                       "one f32 tensor, a shape=[..] that broadcasts to its shape, and layout (nhwc: of "
-                       "rank 4)");
+                       "one f32 tensor, a shape=[..] that broadcasts to its shape, and layout (nhwc only "
+                       "for rank 4)");
   }
   return std::vector{*y};
 }

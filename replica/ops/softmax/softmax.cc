@@ -22,7 +22,7 @@
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each f32[]
 ///
 /// Since labels come from data, rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do
-/// not count. `loss` is the mean over the `count` rows that do, and `correct` is the number of those rows whose largest
+/// not count. `loss` is the mean over the `count` rows that do, and `correct` is the number of these rows whose largest
 /// logit (the first, if several are equal) is at the label. If no row counts, all three are 0. Rows are summed in
 /// order, in double, and the sum is rounded once.
 namespace poprun::ops::softmax {
@@ -156,9 +156,12 @@ std::unique_ptr<Kernel> log_numerics(const Signature& s) {
   });
 }
 
+/// Counts popnn's steps (poplibs, lib/popnn/NonLinearity.cpp): the row maxima, x minus them, exp, the sums, their
+/// inverses, and the product, which together read and write the tensor 8 times.
 Work work(const Signature& s) {
   Work work = elementwise_work(s, kFlops);
-  work.compute_sets = 3;  // They compute row maxima, sums and results.
+  work.memory_traffic = s.inputs[0].bytes() * 8;
+  work.compute_sets = 6;
   return work;
 }
 
@@ -181,9 +184,12 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
                                                                         {DNNL_ARG_DIFF_SRC, true, 0, rows, rows}});
 }
 
+/// Counts popnn's steps, as above: y * dy, its sums, y times the sums, and the difference, which together read and
+/// write a tensor 9 times.
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 4);
-  work.compute_sets = 2;  // They compute sums and results.
+  work.memory_traffic = s.inputs[0].bytes() * 9;
+  work.compute_sets = 4;
   return work;
 }
 

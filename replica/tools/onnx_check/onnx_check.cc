@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "collectives/local/local_world.h"
+#include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/engine/engine.h"
 #include "replica/machine/operations.h"
@@ -303,8 +304,8 @@ std::vector<std::filesystem::path> cases_below(const std::string& directory) {
 Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector<Constant>& inputs,
                                        const std::string& device) {
   if (inputs.size() != model.inputs().size()) {
-    return fail(ErrorCode::kData,
-                fmt::format("the model has {} inputs, but {} were given", model.inputs().size(), inputs.size()));
+    return fail(ErrorCode::kData, fmt::format("the model has {}, but was given {}",
+                                              counted(model.inputs().size(), "input"), inputs.size()));
   }
   Imported imported;
   POPRUN_ASSIGN(const Graph graph, graph_of(model, inputs, imported));
@@ -350,7 +351,7 @@ Status check_onnx(const std::string& directory, const std::function<void(std::st
     passed += pass ? 1 : 0;
     failed += fails ? 1 : 0;
   }
-  print(fmt::format("{} cases: {} pass, {} FAIL, {} unsupported\n", cases.size(), passed, failed,
+  print(fmt::format("{}: {} pass, {} FAIL, {} unsupported\n", counted(cases.size(), "case"), passed, failed,
                     cases.size() - passed - failed));
   if (failed > 0) {
     return fail(ErrorCode::kBug, fmt::format("{} of {} cases fail", failed, cases.size()));

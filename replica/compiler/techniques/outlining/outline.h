@@ -12,7 +12,7 @@ namespace poprun {
 struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs, and therefore their function, use this same tensor.
-  bool comes_in = false;   ///< The run reads a value that was made before the run.
+  bool comes_in = false;   ///< The run reads a value that was computed before the run.
   bool goes_out = false;   ///< The run writes the tensor, which is read later or also comes in.
   /// The value stays in the function's own tensor, without a copy: it is used only between the previous and the next
   /// equal run, and only after the last use of the value that the previous run left there.
@@ -23,7 +23,8 @@ class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Returns whether a value may be read after its run: by the tensor's next use, or by a region that reads it first.
+  /// Returns whether a value may be read after its run: by the tensor's next use, or by a region that reads it before
+  /// writing it.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
   /// Returns whether only operations [begin, end) of a region, and not the host, use a tensor, and write it before they
@@ -42,7 +43,7 @@ class Reads {
   };
   void add(const Use& use, const std::vector<TensorId>& tensors);
 
-  std::vector<bool> is_read_before_written_;  ///< For each tensor, whether some region reads it first.
+  std::vector<bool> is_read_before_written_;  ///< For each tensor, whether some region reads it before writing it.
   std::vector<std::vector<Use>> uses_;        ///< Uses of each tensor, in the graph's order.
   std::set<TensorId> are_named_;              ///< Tensors streamed to or from the host, or initialised by name.
 };
@@ -61,7 +62,7 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
 /// The function has its own tensors, each at one address (Graphcore's guide to large models, 5.5: inputs and outputs
 /// are statically mapped). Tensors that a run reads are copied in, including weights and state; tensors that it
 /// changes, or that other operations read, are copied out. A tensor that is the same in all runs needs no copy. Neither
-/// does a remote buffer, because the call names the entry at which the function begins.
+/// does a remote buffer, because the call specifies the entry at which the function begins.
 ///
 /// Requires: each element of `all` is an element of `find_equal_runs(graph)`, or a piece of one (`in_pieces`).
 void outline(Graph& graph, const std::vector<EqualRuns>& all);

@@ -29,8 +29,8 @@ bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
 
-/// Limits on the share of an IPU's device time that copies take, in thousandths. The first limit is for all functions
-/// together, and applies unless the user requests outlining. The second always applies, but only to a function whose
+/// Limits on the share of an IPU's device time that copies take, in thousandths. The first limit applies to all
+/// functions together, unless the user requests outlining. The second always applies, but only to a function whose
 /// copies take more than half as long as its operations, such as an update of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
@@ -48,10 +48,10 @@ struct Candidate {
 /// Bytes per tile of an IPU.
 struct Balance {
   Bytes code;   ///< Saved by outlining.
-  Bytes taken;  ///< Taken by copies: their code, and the increase in peak memory.
+  Bytes taken;  ///< Used by copies: their code, and the increase in peak memory.
 };
 
-/// Returns, for each IPU, the bytes that all candidates together save and take.
+/// Returns, for each IPU, the bytes that all candidates together save and use.
 std::vector<Balance> balance_of(const std::vector<Candidate>& candidates, const StepBytes& before,
                                 const StepBytes& after, const CompileOptions& options) {
   std::vector<Balance> all(static_cast<std::size_t>(options.ipus_per_replica));
@@ -122,12 +122,12 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
     if (functions > 0) {
       job.notes.push_back(
           {"outlining.outlined",
-           fmt::format("outlining on IPU {}: {} with {} operations share {}; this saves about {} of code on each tile, "
-                       "where copies take {}",
-                       ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations),
-                       counted(functions, "function"),
-                       mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
-                       mebibytes_text(static_cast<std::uint64_t>(balance[ipu].taken.count()))),
+           fmt::format(
+               "outlining on IPU {}: {} with {} operations share {}; on each tile, this saves about {} of code, "
+               "but copies use {}",
+               ipu, counted(static_cast<std::uint64_t>(runs), "run"), grouped(operations),
+               counted(functions, "function"), mebibytes_text(static_cast<std::uint64_t>(balance[ipu].code.count())),
+               mebibytes_text(static_cast<std::uint64_t>(balance[ipu].taken.count()))),
            {{"ipu", ipu},
             {"runs", runs},
             {"operations", operations},
@@ -165,7 +165,7 @@ std::int64_t runs_in(const std::vector<EqualRuns>& all) {
   return runs;
 }
 
-/// Adds a note on the number of additional equal runs if all products had the same available-memory proportion.
+/// Adds a note on how many more equal runs there would be if all products had the same available-memory proportion.
 void note_unequal_proportions(Job& job) {
   Graph alike = job.graph;
   std::set<std::int64_t> proportions;

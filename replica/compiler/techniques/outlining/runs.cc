@@ -47,7 +47,7 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph) {
 
 namespace {
 
-/// For each entry of a remote buffer that an operation names, calls `visit`, which may change the entry.
+/// Calls `visit` for each remote-buffer entry to which an operation refers. `visit` may change the entry.
 void for_each_entry(Operation& operation, auto visit) {
   std::optional<Copy> copy = Copy::from(operation);
   if (!copy) {
@@ -69,7 +69,7 @@ bool is_on_one_ipu(const Graph& graph, const Operation& operation) {
   return std::ranges::all_of(operation.inputs, here) && std::ranges::all_of(operation.outputs, here);
 }
 
-/// Returns an operation as text, without the tensors, entries and random-number keys that it names.
+/// Returns an operation as text, without its tensors, entries and random-number keys.
 std::string text_of(const Graph& graph, Operation operation) {
   for_each_entry(operation, [](std::int64_t& entry) { entry = 0; });
   std::string text = operation.kind;
@@ -126,7 +126,8 @@ class Search {
            is_on_one_ipu(graph_, operation);
   }
 
-  /// Divides a region at operations that cannot be shared, and wherever a layer or its backward pass begins or ends.
+  /// Divides a region into runs, at operations that cannot be shared and wherever a layer or its backward pass begins
+  /// or ends.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;
@@ -146,7 +147,7 @@ class Search {
     }
   }
 
-  /// Adds the longest repetition in a run, and then those before and after it.
+  /// Adds the longest repetition in a run, and then the repetitions before and after it.
   void repetitions(const Run& run) {
     const std::vector<Operation>& operations = graph_.at(run.place).operations;
     std::vector<std::uint32_t> kinds;

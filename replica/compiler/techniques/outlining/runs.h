@@ -17,7 +17,7 @@ struct Run {
   [[nodiscard]] std::size_t size() const { return end - begin; }
 };
 
-/// Operations of a run. Entries of remote buffers are counted from `entry`, the lowest one that the run names.
+/// Operations of a run. Entries of remote buffers are counted from `entry`, the lowest one that the run uses.
 struct RunOperations {
   std::vector<Operation> operations;
   std::int64_t entry = 0;
@@ -47,7 +47,7 @@ inline constexpr std::size_t kLeastRun = 4;
 ///   layers        consecutive operations of one layer, with forward and backward kept separate;
 ///                 recomputed operations count as forward and share its code
 ///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
-///                 parameters: the longest stretch, with the shortest period
+///                 parameters: the longest sequence, with the shortest period
 ///
 /// Deterministic. Cost: linear in the number of operations, but quadratic in each sequence outside of layers.
 std::vector<EqualRuns> find_equal_runs(const Graph& graph);

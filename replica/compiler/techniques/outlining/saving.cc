@@ -28,7 +28,7 @@ struct Used {
   Bytes bytes;
   bool is_read_after = false;  ///< The value that the run leaves in the tensor is read later.
 
-  /// Returns whether the piece [begin, end) reads a value that was made before it and is still needed after it.
+  /// Returns whether the piece [begin, end) reads a value that was computed before it and is still needed after it.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
     const auto from = [this](std::size_t operation) {
       return std::ranges::find_if(uses, [&](const Use& use) { return use.operation >= operation; });
@@ -152,8 +152,8 @@ class Cutting {
   std::vector<std::vector<Bytes>> need_;  ///< Indexed by begin and end of a piece.
 };
 
-/// Returns the bytes of code on tile 0, which has the most code of a product. This is an underestimate, because it
-/// leaves out exchange code that depends on mappings.
+/// Returns the bytes of an operation's code on tile 0, the tile with the most code for a product. This is an
+/// underestimate, because it leaves out exchange code that depends on mappings.
 Bytes code_of(const Graph& graph, const Operation& operation, const Device& device) {
   Bytes code = kControlCode;
   const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);

@@ -13,8 +13,8 @@
 #include "replica/machine/machine.h"
 
 /// Savings and costs of outlining, estimated by the rules of addresses/demand.h before buffers are assigned. A function
-/// holds copies of its inputs while the originals, such as weights, stay in place; in a long run, the copies may take
-/// more than the shared code saves.
+/// holds copies of its inputs while the originals, such as weights, stay in place; in a long run, the copies may need
+/// more memory than the shared code saves.
 namespace poprun {
 
 /// Memory of a graph's tensors at each step, with the temporaries of products.

@@ -63,7 +63,7 @@ std::vector<Operation> Parts::operations_of(std::size_t part) const {
       stream.fields.push_back(field);
     }
     if (stream.fields.size() == fields_.size()) {
-      stream.fields.clear();  // An empty list stands for the whole batch.
+      stream.fields.clear();  // An empty list means the whole batch.
     }
     all.push_back(stream.operation());
     all.back().origin = origin_of(part);
@@ -152,7 +152,8 @@ Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
   if (part < stages() || made->second >= stages()) {
     return moved(tensor, part).tensor;
   }
-  // A forward tensor that a backward part reads is kept in the later of its own and the reader's stage, and then moved.
+  // A forward tensor that a backward part reads is kept in its own stage or the reader's, whichever is later, and then
+  // moved.
   const std::size_t keeper = 2 * stages() - 1 - std::max(stage_of(made->second), stage_of(part));
   if (!locals_.contains({tensor, keeper})) {
     kept(tensor, keeper);
@@ -242,7 +243,7 @@ Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
 }
 
-/// Returns the tensor that holds, on the IPU of part `reader`, a tensor made by part `maker`.
+/// Returns the tensor that holds, on the IPU of part `reader`, a tensor computed by part `maker`.
 TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
   const auto on_own = std::pair{made.tensor, ipu_of(maker)};
   if (!held_.contains(on_own)) {

@@ -14,8 +14,8 @@
 
 namespace poprun {
 
-/// Records the home IPU of each of a job's tensors while a pipeline is being built, and the replicas of variables on
-/// other IPUs that read them.
+/// Records, while a pipeline is being built, the home IPU of each of a job's tensors, and the copies ("replicas") of
+/// variables on other IPUs that read them.
 class Homes {
  public:
   explicit Homes(Graph& graph) : graph_(graph), homes_(graph.tensors().size()) {}
@@ -28,7 +28,7 @@ class Homes {
   /// Returns the variable if its home is `ipu`, otherwise its replica there. A variable without a home settles there.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
-  /// Adds a tensor like `like` with home `ipu`; its name gets a number if it is already taken.
+  /// Adds a tensor like `like` with home `ipu`. If the name is already taken, a number is appended.
   TensorId add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu);
 
   struct Replica {
@@ -51,9 +51,9 @@ class Homes {
 ///
 ///   - A tensor that a later part in the same direction reads is copied from part to part after
 ///     each cycle, as `x@stage2`.
-///   - A tensor of a forward part that the backward part of its stage reads is kept in a stash of
-///     the stage's length, `x.stash`, and restored as `x.restored` where it is read. With length 1,
-///     the backward part reads the tensor itself.
+///   - A tensor of a forward part that the backward part of its stage reads is kept in `x.stash`,
+///     which has the stage's stash length, and restored as `x.restored` where it is read. With
+///     length 1, the backward part reads the tensor itself.
 ///   - A tensor that the host streams in goes to each stage that reads it, in that stage's cycle.
 ///   - A variable whose home is another IPU has a replica (Homes).
 ///
@@ -77,7 +77,7 @@ class Parts {
         streams_(ipu_of_stage_.size()) {}
 
   /// Distributes the operations, in order, over the parts. Errors: kUsage if an operation updates a variable on another
-  /// IPU; kBug if an operation reads a tensor that a later part makes.
+  /// IPU; kBug if an operation reads a tensor that a later part computes.
   Status take(const std::vector<Operation>& operations);
 
   /// Returns the operations of a part, including its streams and stashes.
@@ -102,7 +102,7 @@ class Parts {
   };
   struct Local {
     TensorId tensor;
-    std::size_t behind = 0;  ///< The tensor is available after this number of the part's operations.
+    std::size_t behind = 0;  ///< Number of the part's operations after which the tensor is available.
   };
   /// Tensors that the host streams to a stage, keyed by field of the batch.
   struct Streams {
@@ -136,7 +136,7 @@ class Parts {
   std::int64_t phased_;
   std::vector<Part> parts_;
   std::vector<Streams> streams_;                                     ///< Indexed by stage.
-  std::map<TensorId, std::size_t> made_in_;                          ///< The part that makes each tensor.
+  std::map<TensorId, std::size_t> made_in_;                          ///< The part that computes each tensor.
   std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Stream and field of each tensor.
   std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< Keyed by tensor and part.
   /// In phases, the holder of a tensor on an IPU: its stash or, with one micro-batch, the tensor itself or a copy.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/compiler/techniques/pipeline/pipeline.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
@@ -97,8 +98,8 @@ Status verify_calls(const Function& function, std::int64_t micro_batches, std::s
   for (const auto& [name, count] : next) {
     called.insert(name);
     if (count != micro_batches) {
-      return fail(ErrorCode::kBug, fmt::format("pass {}: {} calls {} {} times, not {}", kName, function.name, name,
-                                               count, micro_batches));
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {} calls {} {}, not {}", kName, function.name, name,
+                                               counted(static_cast<std::uint64_t>(count), "time"), micro_batches));
     }
   }
   return {};

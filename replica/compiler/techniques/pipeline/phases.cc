@@ -60,13 +60,14 @@ class PhaseOrder {
   }
 
  private:
-  /// For one tensor, the last regions to which update operations that name it, or write it, have moved.
+  /// For one tensor, the last region to which an update operation that uses it has moved, and the last for one that
+  /// writes it.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
   };
 
-  /// For one tensor, the first regions in which update operations name it, or write it.
+  /// For one tensor, the first region in which an update operation uses it, and the first in which one writes it.
   struct Needed {
     std::size_t named = ~std::size_t{0};
     std::size_t written = ~std::size_t{0};
@@ -116,7 +117,7 @@ class PhaseOrder {
     return std::ranges::count_if(train_[0].operations, names) == 1;
   }
 
-  /// Returns the region before the phase that first names an operation's result, or 0 if another region names it first.
+  /// Returns the region before the phase that first uses an operation's result, or 0 if another region uses it first.
   [[nodiscard]] std::size_t before_first_use(const Operation& operation) const {
     const auto named = named_.find(operation.outputs[0]);
     if (named == named_.end()) {
@@ -142,7 +143,7 @@ class PhaseOrder {
     update.operations.clear();
     std::ranges::for_each(all, [this](Moved& moved) { raise(moved); });
     std::for_each(all.rbegin(), all.rend(), [this](Moved& moved) { lower(moved); });
-    std::map<std::size_t, std::size_t> last;  // Index of a region's last operation in the update.
+    std::map<std::size_t, std::size_t> last;  // By region: the index in the update of the last operation moved there.
     for (Moved& moved : all) {
       std::vector<Operation>& there = train_[moved.slot].operations;
       const auto before = last.find(moved.slot);
@@ -197,7 +198,7 @@ class PhaseOrder {
     }
   }
 
-  /// Delays an operation that changes no variable as far as the following operations allow.
+  /// Moves an operation that changes no variable to the last region that the following operations allow.
   void lower(Moved& moved) {
     const Operation& operation = moved.operation;
     const bool changes = std::ranges::any_of(operation.outputs, [this](TensorId id) {
@@ -253,7 +254,7 @@ std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     all.insert(TensorId{t});
   }
-  std::map<TensorId, std::set<std::size_t>> regions;  // Regions that name a tensor.
+  std::map<TensorId, std::set<std::size_t>> regions;  // Regions that use a tensor.
   std::map<TensorId, std::set<std::size_t>> used_in;  // Phases that use a tensor.
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const PhaseUse use = use_in_phase(graph, graph.at(phases[p]), all);

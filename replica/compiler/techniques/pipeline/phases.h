@@ -42,12 +42,12 @@ Place beside(Place place, int distance);
 ///                                                   update    all_reduce(w0.acc), ..
 ///
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
-/// the update moves to the region after the last phase that writes its inputs or names its outputs. Weights whose
-/// update depends on the norm of all gradients are updated at the end. Operations that change no variable move no
-/// further than needed. Operations that send to the host stay. All-reduces are split into one per tensor.
+/// the update moves to the region after the last phase that writes its inputs or uses its outputs. Weights whose update
+/// depends on the norm of all gradients are updated at the end. Operations that change no variable move no further than
+/// needed. Operations that send to the host stay. All-reduces are split into one per tensor.
 ///
 /// A step that ends early still changes nothing, because every micro-batch has been read by the end of the last forward
-/// phase. Requires: the regions are as `make_pipeline` makes them, and step.phases is set.
+/// phase. Requires: the regions are as `make_pipeline` creates them, and step.phases is set.
 void order_phases(Graph& graph, const TrainingStep& step);
 
 }  // namespace poprun

@@ -65,7 +65,8 @@ class Copies {
   std::map<TensorId, std::size_t> read_in_;  ///< Index of the last copy that reads a tensor.
 };
 
-/// Appends a cycle's calls, then its copies. Later parts' copies come first, so that none overwrites an unmoved tensor.
+/// Appends a cycle's calls, then its copies. Later parts' copies come first, so that no copy overwrites a tensor that
+/// has not been moved yet.
 void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
@@ -156,13 +157,13 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Gives homes to tensors of operations outside of parts, and makes each of these operations read tensors on its own
+/// Gives homes to tensors of operations outside the parts, and makes each of these operations read tensors on its own
 /// IPU. Tensors that no stage uses, such as the learning rate from the host, are on the first stage's IPU.
 class Rest {
  public:
   Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu) : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
 
-  /// Gives tensors without a home the home of the operation that makes them.
+  /// Gives tensors without a home the home of the operation that computes them.
   void settle(const Region& region) {
     for (const Operation& operation : region.operations) {
       const std::uint32_t ipu = ipu_of(operation);
@@ -256,7 +257,7 @@ class Rest {
 };
 
 /// Moves copies between IPUs, and operations that depend on them, after all work that an IPU can do on its own, so that
-/// no IPU waits for another too early.
+/// no IPU waits for another while it still has such work.
 void put_own_work_first(Region& region) {
   std::vector<Operation> own;
   std::vector<Operation> others;

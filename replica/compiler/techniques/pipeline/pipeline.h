@@ -11,7 +11,7 @@ inline Schedule schedule_of(const PipelineOptions& options) {
   return schedule_of(options.schedule, options.phases);
 }
 
-/// Returns the recomputation that the options ask for, or the default for a job with this number of stages.
+/// Returns the recomputation that the options request, or the default for a job with this number of stages.
 inline Recomputation recomputation_of(const PipelineOptions& options, std::size_t stages) {
   return options.recomputation.value_or(default_recomputation(stages, schedule_of(options)));
 }
@@ -32,9 +32,9 @@ inline Recomputation recomputation_of(const PipelineOptions& options, std::size_
 /// batch at a time passes through all phases.
 ///
 /// After each cycle, one Copy moves tensors between IPUs, and one Copy per IPU moves those that stay on it. Every
-/// tensor gets a home IPU. A variable's home is the IPU of the first part that names it; the home of state is the IPU
-/// of its parameter. A variable that other IPUs read has a replica on each of them, which is updated whenever the
-/// variable changes. Requires: the stage of each origin is below the number of stages. Errors: those of Parts::take.
+/// tensor gets a home IPU. A variable's home is the IPU of the first part that uses it; the home of state is the IPU of
+/// its parameter. A variable that other IPUs read has a replica on each of them, which is updated whenever the variable
+/// changes. Requires: the stage of each origin is below the number of stages. Errors: those of Parts::take.
 Status make_pipeline(Job& job, Schedule schedule);
 
 }  // namespace poprun

@@ -15,7 +15,7 @@ struct Start {
   std::int64_t cycle;
 };
 
-/// Closed form of a schedule: a part begins micro-batch i `i * period` cycles after micro-batch 0.
+/// Closed form of a schedule: a part begins micro-batch i exactly `i * period` cycles after it begins micro-batch 0.
 struct Rhythm {
   std::int64_t period;
   std::vector<Start> starts;

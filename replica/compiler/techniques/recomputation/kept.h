@@ -11,7 +11,8 @@
 #include "replica/choices/choices.h"
 #include "replica/graph/graph.h"
 
-/// Recomputation (rematerialisation, activation checkpointing): what the backward pass keeps and what it runs again.
+/// Recomputation (rematerialisation, activation checkpointing): which activations are kept for the backward pass, and
+/// which operations run again.
 namespace poprun {
 
 struct RecomputationOptions {
@@ -34,8 +35,8 @@ class MicroBatch {
 
   [[nodiscard]] Index backward() const { return backward_; }
 
-  /// Returns the forward operation that makes a tensor and can run again with the same result, or kNone. Operations
-  /// that update a tensor, read an updated tensor, exchange data with the host or make a reported value cannot do so.
+  /// Returns the forward operation that computes a tensor and can run again with the same result, or kNone. Operations
+  /// that update a tensor, read an updated tensor, exchange data with the host or compute a reported value cannot.
   [[nodiscard]] Index maker(TensorId tensor) const { return makers_.at(index_of(tensor)); }
 
   [[nodiscard]] std::uint32_t last_stage() const { return last_stage_; }
@@ -66,7 +67,7 @@ struct ChosenByName {
 Result<ChosenByName> choose_by_name(const Graph& graph, const MicroBatch& micro_batch,
                                     const RecomputationOptions& options);
 
-/// For each backward operation, starting at backward(): the forward operations cloned directly before it, ascending.
+/// For each backward operation, starting at backward(): the forward operations cloned directly before it, in order.
 using ClonePlan = std::vector<std::vector<MicroBatch::Index>>;
 
 /// Returns the operations that must run again so that the backward pass reads only kept activations of its own stage. A

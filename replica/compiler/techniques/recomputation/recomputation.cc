@@ -26,7 +26,7 @@ namespace {
 
 bool recomputes(Recomputation mode, const MicroBatch& micro_batch, const ChosenByName& chosen,
                 std::size_t tensor_count) {
-  // kStandard may recompute whatever kAll does.
+  // kStandard may recompute everything that kAll recomputes.
   const Recomputation most = mode == Recomputation::kStandard ? Recomputation::kAll : mode;
   std::vector<bool> kept = kept_by(most, micro_batch, tensor_count);
   chosen.apply_to(kept);
@@ -284,7 +284,7 @@ class Verifier {
   }
 
   /// Checks that every input is the original's or, in the backward pass, its clone. An input that the operation's own
-  /// stage makes and does not keep must be the clone.
+  /// stage computes and does not keep must be the clone.
   Status check_inputs(const Operation& operation, const Operation& original, bool backward) const {
     if (operation.inputs.size() != original.inputs.size()) {
       return bug(operation, "has a different number of inputs");

@@ -19,9 +19,9 @@ struct StageMemory {
 
 /// Memory of the stages of a pipeline, for any choice of kept activations.
 ///
-/// The model follows the pass "pipeline" and liveness: a value lives from a stage's first operation that names it to
-/// the last. With a stash length above 1, values that the stage keeps are in the stash between its parts, not live.
-/// With length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them again.
+/// The model follows the pass "pipeline" and liveness: a value lives from a stage's first operation that uses it to the
+/// last. With a stash length above 1, values that the stage keeps are in the stash between its parts, not live. With
+/// length 1, they count as stashed only if the IPU has other stages; the stage's own peak then counts them again.
 class StageMemories {
  public:
   /// `ipu_of_stage`, `stash_lengths`: one per stage. `graph`, `micro_batch` and `update` must outlive this object.
@@ -31,8 +31,8 @@ class StageMemories {
   /// Returns the memory of each stage. Cost: linear in the number of operations.
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan, const std::vector<bool>& kept);
 
-  /// Returns, for each stage, the bytes of variables: parameters, accumulators and optimiser state. A variable or its
-  /// copy counts in the first stage on an IPU that uses it. Optimiser state counts in the stage of its parameter.
+  /// Returns, for each stage, the bytes of variables: parameters, accumulators and optimiser state. On each IPU, a
+  /// variable or its copy counts in the first stage that uses it. Optimiser state counts in the stage of its parameter.
   [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:
@@ -61,7 +61,7 @@ class StageMemories {
   std::vector<std::uint32_t> ipu_of_stage_;
   std::vector<std::int64_t> stash_lengths_;
   std::vector<std::vector<Index>> operations_;  ///< Indexed by stage.
-  std::vector<bool> made_here_;                 ///< For each tensor, whether a micro-batch makes it.
+  std::vector<bool> made_here_;                 ///< For each tensor, whether a micro-batch computes it.
   std::vector<bool> outlives_;                  ///< For each tensor, whether the update reads it.
 
   std::vector<Life> lives_;  ///< Indexed by 2 * tensor, plus 1 for its clone.

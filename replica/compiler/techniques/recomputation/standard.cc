@@ -41,7 +41,7 @@ struct Candidate {
   Index last_use = 0;          ///< Position in the stage of the last forward operation that reads its results.
   std::int64_t bytes = 0;      ///< Bytes of its results.
   std::int64_t needed = 0;     ///< Number of these bytes that the backward pass reads.
-  double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that run only for this one.
+  double cycles_per_byte = 0;  ///< Cost per needed byte, including operations that would run again only for it.
 };
 
 class Chooser {
@@ -114,8 +114,8 @@ class Chooser {
     }
   }
 
-  /// Sets the cost of making tensors again, which is the cost of the operation and of preceding operations whose
-  /// results are not needed themselves.
+  /// Sets the cost of recomputing tensors: that of the operation and of preceding operations whose results are not
+  /// needed themselves.
   void weigh() {
     std::vector<double> cycles(micro_batch_.backward(), 0);
     std::vector<bool> is_needed(micro_batch_.backward(), false);

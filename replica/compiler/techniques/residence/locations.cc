@@ -167,7 +167,8 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
-/// Variables that the preceding phase leaves on the chip for a region, and that the region leaves for the next phase.
+/// Variables that the preceding phase leaves on the chip for a region, and those that the region leaves for the next
+/// phase.
 struct Around {
   std::set<TensorId> present;
   std::set<TensorId> kept;
@@ -281,7 +282,7 @@ class PhaseLoads {
     }
   }
 
-  /// Returns whether a phase calls a function, which then finds its variables loaded.
+  /// Returns whether a phase calls a function. The function then finds its variables loaded.
   [[nodiscard]] bool calls(const std::string& function) const { return functions_.contains(function); }
 
   [[nodiscard]] Around around(Place place) const {

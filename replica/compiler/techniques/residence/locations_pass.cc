@@ -31,7 +31,7 @@ std::string_view name_of(Kept kept) {
   return kNames.at(static_cast<std::size_t>(kept));
 }
 
-/// Adds a note for each kind of tensor that an option moves, or cannot move.
+/// Adds a note for each kind of tensor that an option moves off-chip or could not move.
 void note_kinds(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
   const LocationOptions& o = options.locations;
   const std::array storages{o.weights, o.optimizer_state, o.accumulators, o.activations};
@@ -104,7 +104,7 @@ Status run(const CompileOptions& options, Job& job) {
 struct OfPhases {
   /// For each function that a phase calls, the tensors loaded or written since the step began.
   std::map<std::string, std::set<TensorId>> before;
-  /// For each function with phases and each region after a phase, the tensors that the phase names.
+  /// For each function with phases and each region after a phase, the tensors that the phase uses.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 

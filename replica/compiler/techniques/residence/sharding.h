@@ -16,7 +16,7 @@ namespace poprun {
 ///     and uses a sharded variable works on shards. Its other operands are cut, and those that
 ///     reside unsharded are gathered after the operation.
 ///   - An all_reduce of a gradient that such an operator reads becomes a reduce_scatter.
-///   - Sums over elements, as norms need them, are added up over the shards before they are read.
+///   - Sums over elements, such as those in norms, are added up over the shards before they are read.
 ///   - All other operations read the full tensor, gathered right before them.
 ///
 /// A tensor also stays in its other form (shard or full), but only if that form is used again within a few operations.

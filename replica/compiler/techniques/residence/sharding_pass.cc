@@ -13,7 +13,8 @@
 #include "replica/machine/operations.h"
 #include "replica/ops/face/operator.h"
 
-/// Replicated tensor sharding: divides weights, optimiser state and accumulators among replicas, as the options ask.
+/// Replicated tensor sharding: divides weights, optimiser state and accumulators among replicas, as the options
+/// request.
 namespace poprun::passes::sharding {
 namespace {
 
@@ -126,10 +127,11 @@ Status run(const CompileOptions& options, Job& job) {
                          {{"optimisers", optimisers}}});
   }
   if (sharded.empty() && rules.empty()) {
-    job.notes.push_back(no_effect(whole == 0 ? "the job has no tensors of the given kinds"
-                                             : fmt::format("{} cannot be sharded: fewer than {} elements each "
-                                                           "(memory.sharding-min-elements), or copies for another IPU",
-                                                           counted(whole, "tensor"), options.sharding.elements_min)));
+    job.notes.push_back(no_effect(whole == 0
+                                      ? "the job has no tensors of the given kinds"
+                                      : fmt::format("{} cannot be sharded: each has fewer than {} elements "
+                                                    "(memory.sharding-min-elements) or is a copy for another IPU",
+                                                    counted(whole, "tensor"), options.sharding.elements_min)));
   }
   if (sharded.empty()) {
     return {};

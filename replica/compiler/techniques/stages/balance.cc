@@ -25,7 +25,7 @@ struct Best {
   std::vector<std::size_t> begins{};  ///< First layers of all stages except the first.
 };
 
-/// Finds the split that has the smallest maximum `cost` of a stage. A stage whose cost is kNever is not allowed.
+/// Finds the split that minimises the maximum `cost` of a stage. A stage whose cost is kNever is not allowed.
 ///
 ///   best[s + 1][end] = min over begin of max(best[s][begin], cost(s, begin, end))
 template <typename Cost>
@@ -111,7 +111,7 @@ Cycles cycles_of(const Graph& graph, const Operation& operation, const LayerUse&
 }  // namespace
 
 // Minimises the excess first, then the cycles of stages within that excess, then the bytes of stages within both. One
-// pass with all three criteria would be wrong, because the best split may begin with a prefix that is not the best.
+// pass with all three criteria would be wrong, because a prefix of the best split need not be the best one.
 std::vector<std::size_t> balance(const Balancing& balancing, std::span<const MeasuredSplit> measured) {
   const std::size_t layers = balancing.layers.size();
   const std::size_t stages = balancing.in_flight.size();
@@ -237,8 +237,8 @@ std::vector<LayerWeight> layer_weights(const ForwardPass& forward, const LayerUs
       if (graph.tensor(id).role != Role::kParameter || !used.emplace(layer, id).second) {
         continue;
       }
-      const std::int64_t states = use.training && owned.insert(id).second ? use.states : 0;
-      const std::int64_t bytes = (use.half ? 2 : 4) * (use.training ? 2 : 1) + 4 * states;
+      const std::int64_t state = use.training && owned.insert(id).second ? use.state_bytes : 0;
+      const std::int64_t bytes = (use.half ? 2 : 4) * (use.training ? 2 : 1) + state;
       weight.bytes += Bytes{graph.tensor(id).type.elements() * bytes};
     }
   }

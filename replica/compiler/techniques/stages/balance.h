@@ -37,8 +37,9 @@ std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing, s
 ///   bytes of its layers + rate * activations of its layers + rest
 ///
 /// Until a split has been compiled, rate and rest are 0, so estimates are low. Then both are fitted, for each stage, to
-/// the measured peak of the latest split. The difference counts as activations, with a rate up to `in_flight`, and the
-/// remainder is the stage's rest. For a stage that is part of a measured split, the measured peak is used.
+/// the measured peak of the latest split. The difference from the estimate counts as activations, with a rate of at
+/// most `in_flight`, and the remainder is the stage's rest. For a stage that is part of a measured split, the measured
+/// peak is used.
 class StageBytes {
  public:
   /// Both arguments must outlive this object.
@@ -67,7 +68,7 @@ struct LayerUse {
   bool half = false;                         ///< Weights, activations and gradients are float16.
   bool half_partials = false;                ///< Products are also summed in float16.
   std::int64_t permille = kDefaultPermille;  ///< Thousandths of a tile's memory for a product's temporaries.
-  std::int64_t states = 0;                   ///< float32 values that the optimiser keeps per parameter element.
+  std::int64_t state_bytes = 0;              ///< Bytes that the optimiser keeps per parameter element.
 };
 
 /// Estimates the cost of each layer of the model.

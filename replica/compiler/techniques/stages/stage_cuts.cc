@@ -44,7 +44,7 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
   const auto rest = std::ranges::find(counts, kRest);
   const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{rest == counts.end() ? 0 : 1});
   if (rest != counts.end() && std::ranges::count(counts, kRest) > 1) {
-    return wrong_counts(forward, entries, "only one entry may be -1, which takes the rest");
+    return wrong_counts(forward, entries, "only one entry may be -1 (all remaining layers)");
   }
   const std::string had = fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
   if (rest == counts.end() && sum != layers) {
@@ -52,7 +52,7 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward, std::span
     const bool has_rest = sum - std::ranges::max(counts) < layers;
     return wrong_counts(forward, entries,
                         fmt::format("{}, but the entries add up to {}; {}", had, sum,
-                                    has_rest ? "set the largest to -1, which takes the rest" : "lower the entries"));
+                                    has_rest ? "set the largest to -1 (all remaining layers)" : "lower the entries"));
   }
   if (sum > layers) {
     return wrong_counts(forward, entries,
@@ -127,7 +127,7 @@ std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   return {};
 }
 
-/// Returns the first layer that makes a tensor whose name contains `name`, as "layer1.0.conv3" contains "layer1.0".
+/// Returns the first layer that computes a tensor whose name contains `name`, as "layer1.0.conv3" contains "layer1.0".
 /// Returns an empty string if there is none.
 std::string layer_around(const ForwardPass& forward, const std::string& name) {
   const std::string part = fmt::format(".{}.", lower(name));

@@ -12,7 +12,7 @@
 #include "replica/base/note.h"
 #include "replica/graph/graph.h"
 
-/// Cuts the forward pass of a model into pipeline stages, as the options ask.
+/// Cuts the forward pass of a model into pipeline stages, as the options request.
 ///
 ///   layers       embeddings  0  1  2  3  4  5  head        embeddings and head are not counted
 ///   3 -1         '---- stage 0 ----''--- stage 1 --'

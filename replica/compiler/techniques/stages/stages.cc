@@ -32,15 +32,18 @@ std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job
 }
 
 LayerUse use_of(const CompileOptions& options) {
-  const Optimizer* optimizer = find_optimizer(options.optimizer.name);
-  const std::int64_t states = optimizer == nullptr ? 0 : static_cast<std::int64_t>(optimizer->states.size());
-  const std::int64_t masters = options.precision.master_weights ? 1 : 0;
+  std::int64_t state_bytes = options.precision.master_weights ? 4 : 0;
+  if (const Optimizer* optimizer = find_optimizer(options.optimizer.name)) {
+    for (const OptimizerState& state : optimizer->states) {
+      state_bytes += options.precision.half_optimizer_state && state.may_be_half ? 2 : 4;
+    }
+  }
   return {.device = options.device,
           .training = !options.inference,
           .half = options.precision.half,
           .half_partials = partials_everywhere(options.planner) == Precision::kHalf,
           .permille = permille_everywhere(options.planner),
-          .states = states + masters};
+          .state_bytes = state_bytes};
 }
 
 /// Returns, for each stage, the number of micro-batches whose activations it keeps.
@@ -56,8 +59,8 @@ std::vector<std::int64_t> in_flight(const CompileOptions& options, std::size_t s
   return kept;
 }
 
-/// Returns, for each stage, whether its forward part runs again. kStandard counts as no, because its choice depends on
-/// the memory needed, which is not yet known.
+/// Returns, for each stage, whether its forward part runs again. kStandard counts as false, because its choice depends
+/// on the memory needed, which is not known yet.
 std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
   const Recomputation mode = recomputation_of(options.pipeline, stages);
   std::vector<bool> recomputes(stages,
@@ -94,9 +97,10 @@ Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, con
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
   if (phases > layers.size()) {
-    return fail(ErrorCode::kUsage, fmt::format("memory.phases = {}: {} can be cut into at most {} phases; use fewer, "
-                                               "or leave the option out; layers: {}",
-                                               phases, options.model, layers.size(), abbreviated(names_of(layers))));
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.phases = {}: {} can be cut into at most {}; use fewer, "
+                            "or leave the option out; layers: {}",
+                            phases, options.model, counted(layers.size(), "phase"), abbreviated(names_of(layers))));
   }
   Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
                       options.device.capacity()};
@@ -137,7 +141,7 @@ std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t 
 }
 
 /// Returns "conv1", "part of conv1, conv2" or "embeddings to h.3 (4 layers)", with the number of counted layers.
-/// `shared`: layers of which other stages hold parts.
+/// `shared`: layers of which other stages also hold parts.
 std::string span_text(const std::vector<Layer>& layers, const std::set<std::int32_t>& held,
                       const std::set<std::int32_t>& shared) {
   std::vector<std::string> names;
@@ -189,10 +193,10 @@ void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
       parameters += stages[s].parameters;
       held.insert(stages[s].layers.begin(), stages[s].layers.end());
     }
-    job.notes.push_back(
-        {"stages.layers",
-         fmt::format("{}: {}, {} parameters", which, span_text(job.graph.layers, held, shared), grouped(parameters)),
-         {{"first", first}, {"end", end}, {"layers", held.size()}, {"parameters", parameters}}});
+    job.notes.push_back({"stages.layers",
+                         fmt::format("{}: {}, {}", which, span_text(job.graph.layers, held, shared),
+                                     counted(static_cast<std::uint64_t>(parameters), "parameter")),
+                         {{"first", first}, {"end", end}, {"layers", held.size()}, {"parameters", parameters}}});
   };
   for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
     const std::size_t s = row.index;
@@ -291,9 +295,9 @@ Status verify_flow(const Job& job) {
         for (const TensorId id : operation.inputs) {
           const auto writer = written_in.find(id);
           if (writer != written_in.end() && writer->second > operation.origin.stage) {
-            return pass_bug(
-                kName, job.graph, id,
-                fmt::format("is made in stage {} and read in stage {}", writer->second, operation.origin.stage));
+            return pass_bug(kName, job.graph, id,
+                            fmt::format("is computed in stage {}, but read in the earlier stage {}", writer->second,
+                                        operation.origin.stage));
           }
         }
         for (const TensorId id : operation.outputs) {
@@ -321,7 +325,8 @@ Status verify_counts(const CompileOptions& options, const Job& job) {
   for (std::size_t s = 0; s < wanted.size(); ++s) {
     const auto had = static_cast<std::int64_t>(layers[static_cast<std::uint32_t>(s)].size());
     if (wanted[s] >= 0 && wanted[s] != had) {
-      return bug(fmt::format("stage {} has {} layers, not {}", s, had, wanted[s]));
+      return bug(
+          fmt::format("stage {} has {}, not {}", s, counted(static_cast<std::uint64_t>(had), "layer"), wanted[s]));
     }
   }
   return {};

@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Sampling, SaysThatADatasetIsSmallerThanOneGlobalBatch) {
   const Job job = {.items = 500, .replicas = 16, .micro_batch = 16, .accumulation = 4};
   EXPECT_THAT(complaint(selection(job, proto::SPLIT_TRAIN), 500),
-              AllOf(HasSubstr("500 training items"), HasSubstr("16 replicas x 16 samples x 4 micro-batches")));
+              AllOf(HasSubstr("500 training items"), HasSubstr("replicas x samples x micro-batches = 16 x 16 x 4")));
   EXPECT_EQ(complaint(selection(job, proto::SPLIT_TRAIN), 1024), "no error");
 }
 

@@ -39,7 +39,7 @@ TEST(Options, TilesAreExactWhereAskedFor) {
   EXPECT_EQ(options->config.device().bytes_per_tile(), 1048576U);
   EXPECT_EQ(error_of({"--memory.tiles", "exact", "--training.gradient-bucket", "1"}),
             "memory.tiles = exact cannot be combined with training.gradient-bucket, whose exchanges overlap with other "
-            "steps; leave out one of them");
+            "operations; leave out one of them");
 }
 
 TEST(Options, TheHostsShareOfAStepIsThatOfAFrameworkOrANumberOfSeconds) {
@@ -304,7 +304,7 @@ TEST(Options, OfOneInstanceAreItsOwn) {
   EXPECT_THAT(options->mpirun.instance_local_args, ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
                                                                Pair(3U, ElementsAre("-x", "B=1 2"))));
   EXPECT_EQ(error_of({"-n", "2", "--instance-mpi-local-args", "2:-x A=1"}),
-            "--instance-mpi-local-args: there is no instance 2; instances are 0 to 1");
+            "--instance-mpi-local-args: there is no instance 2; instances are numbered 0 to 1");
   EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
             "--instance-mpi-local-args = -x A=1 is not allowed; allowed: INSTANCE:ARGS, such as "
             "0:\"-x NAME=VALUE\"");

@@ -219,7 +219,7 @@ TEST(Estimate, RefusesWhatCannotBeVaried) {
             "--vary model.partials = half: model.partials = half needs model.precision = half, but "
             "it is float");
   EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--vary", "x=3"}),
-            "--vary was given twice; only one key can be varied at a time");
+            "--vary was given more than once; only one key can be varied at a time");
   EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--by-layer"}),
             "--by-layer lists the layers of one job, but --vary estimates several; give only one "
             "of them");

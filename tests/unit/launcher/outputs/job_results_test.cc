@@ -268,7 +268,7 @@ TEST_F(JobResultsTest, KeepTheWholeTensorsOfAStepThatBrokeOff) {
   ASSERT_TRUE(dump(1, "b", /*last=*/false));
 
   EXPECT_THAT(results_.settle_dumps(/*ended_after=*/0),
-              ElementsAre("dump-step-1.safetensors contains the 1 tensors that step 1 computed before the job ended",
+              ElementsAre("dump-step-1.safetensors contains only what step 1 computed before the job ended: 1 tensor",
                           "report.dump-tensors: the job ended after step 0, so there is no dump of step "
                           "3"));
 

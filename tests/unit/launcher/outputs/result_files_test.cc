@@ -303,7 +303,7 @@ TEST_F(ResultFiles, ThatGrowCountTheLinesThatTheyLeaveOut) {
     }
   }
   ASSERT_TRUE(file.flush());
-  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n# 2 lines are missing here: the disk accepted no data\n");
+  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n# 2 lines left out here: the disk accepted no data\n");
 }
 
 TEST_F(ResultFiles, ThatGrowMakeNobodyWaitForADiskThatHangs) {

@@ -57,7 +57,7 @@ TEST(Placement, SaysHowManySlotsAreMissing) {
   ASSERT_FALSE(placement);
   EXPECT_EQ(placement.error().code, ErrorCode::kUsage);
   EXPECT_EQ(placement.error().message,
-            "8 instances need 8 slots, but the 2 listed hosts have only 3; list more hosts or slots, "
+            "8 instances need 8 slots, but the total on 2 listed hosts is only 3; list more hosts or slots, "
             "omit the slots to spread the instances evenly, or lower --num-instances");
 }
 
@@ -197,7 +197,7 @@ TEST_F(UnnamedHosts, AreThoseOfTheSlurmJobWithItsTasksAsSlots) {
   EXPECT_EQ(hosts({"-H", "n2.example.org:4"})->hosts, (std::vector<Host>{{"n2", 4}})) << "by the name that srun knows";
   EXPECT_EQ(hosts({"-H", "n3"}).error().message,
             "host n3 does not belong to Slurm job 7, whose hosts are n1, n2, gpu-07, gpu-08; use "
-            "those, or `unset SLURM_JOB_ID SLURM_JOBID` to reach other hosts by ssh");
+            "these, or `unset SLURM_JOB_ID SLURM_JOBID` to reach other hosts by ssh");
 }
 
 TEST_F(UnnamedHosts, OfASlurmJobNeedSrunUnlessTheyAreThisMachine) {

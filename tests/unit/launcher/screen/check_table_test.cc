@@ -90,12 +90,12 @@ TEST(CheckResult, CountsWhatWasExecuted) {
 
   EXPECT_EQ(check_exit_code(report), 0);
   EXPECT_EQ(check_result(report),
-            "1 of 1 run equal to the reference in every bit, over 3 steps; 1 proven equal, but too "
+            "1 of 1 run bit-identical to the reference, over 3 steps; 1 proven equal, but too "
             "large to execute");
 
   const proto::CheckReport different = report_of({kReference, kEqual, run(2, proto::CheckedRun::DIFFERENT)});
   EXPECT_EQ(check_exit_code(different), 70);
-  EXPECT_THAT(check_result(different), HasSubstr("1 of 2 runs equal"));
+  EXPECT_THAT(check_result(different), HasSubstr("1 of 2 runs bit-identical"));
   EXPECT_THAT(check_result(different), HasSubstr("1 DIFFERENT, which is a bug"));
 }
 
@@ -103,7 +103,7 @@ TEST(CheckResult, CountsRunsOfOneProgramOnce) {
   const proto::CheckReport report = report_of({kReference, kEqual, same_as("that"), same_as("it")});
 
   EXPECT_THAT(check_result(report),
-              StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 2 more have the same Program "
+              StartsWith("1 of 1 run bit-identical to the reference, over 3 steps; 2 more have the same Program "
                          "as one of these"));
   EXPECT_THAT(check_row(same_as("1 IPU, recomputation none")),
               EndsWith("equal: same Program as 1 IPU, recomputation none"));
@@ -129,7 +129,7 @@ TEST(CheckResult, DoesNotPassIfNothingWasCompared) {
 
 TEST(CheckResult, SaysWhatIsMissingOfACheckThatEndedEarly) {
   EXPECT_EQ(check_result(report_of({kReference, kEqual}, 3)),
-            "1 of 1 run equal to the reference in every bit, over 3 steps\nthe check ended early: 3 of 5 runs are "
+            "1 of 1 run bit-identical to the reference, over 3 steps\nthe check ended early: 3 of 5 runs are "
             "missing, from the next to the last; only a complete check writes check.json");
 }
 

@@ -104,11 +104,14 @@ TEST(DeviceTime, KeepsWhatCallsTakeOnTheHostOutOfTheStep) {
 
 TEST(DeviceTime, OfAStepIncludesTheHostCallIfTheJobAsksForIt) {
   proto::RunConfig config = one_replica();
-  const proto::DeviceTime without = device_time(streaming_program("train"), config, {});
+  Program program = streaming_program("train");
+  program.set_parameter_count(100'000'000);
+  const proto::DeviceTime without = device_time(program, config, {});
   EXPECT_FALSE(without.host().calls_are_counted());
-  for (const auto& [text, seconds] : std::map<std::string, double>{{"0.25", 0.25}, {"popart", 0.16}, {"0", 0}}) {
+  for (const auto& [text, seconds] :
+       std::map<std::string, double>{{"0.25", 0.25}, {"popart", 0.16}, {"poptorch", 0.3}, {"0", 0}}) {
     config.mutable_device()->set_host_call(text);
-    const proto::DeviceTime time = device_time(streaming_program("train"), config, {});
+    const proto::DeviceTime time = device_time(program, config, {});
     EXPECT_TRUE(time.host().calls_are_counted());
     EXPECT_DOUBLE_EQ(time.host().call_seconds(), seconds);
     EXPECT_DOUBLE_EQ(time.step_seconds(), without.step_seconds() + seconds);

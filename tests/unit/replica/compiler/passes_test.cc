@@ -717,7 +717,7 @@ TEST(Passes, BatchNormFoldingIsRefusedInTraining) {
 
 TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
   EXPECT_THAT(verdict_on_folded([](Job& job) { remove(job, job.graph.load(), "fold_batch_norm"); }),
-              HasSubstr("makes 0 folds, but removes 1 operations"));
+              HasSubstr("adds 0 folds, but removes 1 operation"));
   EXPECT_THAT(verdict_on_folded(
                   [](Job& job) { operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance"); }),
               HasSubstr("'w' is folded with the operands of another norm"));
@@ -730,7 +730,7 @@ TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
                   [](Job& job) { operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2}); }),
               HasSubstr("'w' is folded with the operands of another norm"));
   EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[4].kind = "mul"; }),
-              HasSubstr("makes 1 folds, but changes 2 operations"));
+              HasSubstr("adds 1 fold, but changes 2 operations"));
 }
 
 TEST(Passes, PrecisionStoresWhatIsComputedInHalf) {
@@ -837,10 +837,11 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
               HasSubstr("function f: relu: 'z' is f32[3], but the operation produces f32[2]"));
   EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: unknown operation"));
   EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads the unwritten tensor 'z'"));
-  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""), HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""),
+              HasSubstr("all_reduce accepts reduction="));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) background=2 reduction=\"sum\""),
-              HasSubstr("all_reduce takes reduction="));
-  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"), HasSubstr("all_reduce takes reduction="));
+              HasSubstr("all_reduce accepts reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"), HasSubstr("all_reduce accepts reduction="));
   EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""), HasSubstr("every tensor in place"));
   EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
   EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));

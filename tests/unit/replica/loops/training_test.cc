@@ -127,7 +127,7 @@ TEST(Training, RefusesHyperParametersThatTheOptimiserLacksAndMissesThoseItHas) {
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_optimizer("sgd");
   EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
-            "training.momentum = 0.9: optimiser sgd has no parameter of this name");
+            "training.momentum = 0.9: optimiser sgd has no hyper-parameter of this name");
 
   job = config(1, 4);
   job.mutable_training()->mutable_hyper_parameters()->erase("nesterov");

@@ -85,7 +85,7 @@ TEST(HostContract, NamesTheTensorsOfWhichOneSideHasMore) {
 
   EXPECT_EQ(error_with(too_few).code, ErrorCode::kBug);
   EXPECT_EQ(error_with(too_few).message,
-            "host stream control: the Program has 1 tensors, but needs 2, from 'learning-rate' to "
+            "host stream control: the Program has 1 tensor, but needs 2, from 'learning-rate' to "
             "'step'");
   EXPECT_EQ(error_with(too_many).message,
             "host stream control: the Program has 3 tensors, but needs 2, from 'learning-rate' to "
@@ -134,7 +134,7 @@ TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
 
   EXPECT_EQ(failure_without_first_of(JobStream::kControl).code, ErrorCode::kBug);
   EXPECT_THAT(failure_without_first_of(JobStream::kControl).message,
-              HasSubstr("has 1 tensors, but needs 2, from 'learning-rate'"));
+              HasSubstr("has 1 tensor, but needs 2, from 'learning-rate'"));
   EXPECT_THAT(failure_without_first_of(JobStream::kStep).message,
               HasSubstr("has 0 tensors, but needs 1, from 'train.metrics'"));
 }

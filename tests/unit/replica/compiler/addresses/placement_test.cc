@@ -290,8 +290,8 @@ TEST(Sharded, SaysSoWhereNothingIs) {
   job.mutable_memory()->add_replicated_tensor_sharding("weights");
   job.mutable_memory()->set_sharding_min_elements(1'000'000);
   EXPECT_THAT(notes_of(job), ::testing::Contains("memory.replicated-tensor-sharding has no effect: "
-                                                 "8 tensors cannot be sharded: fewer than 1000000 elements each "
-                                                 "(memory.sharding-min-elements), or copies for another IPU"));
+                                                 "8 tensors cannot be sharded: each has fewer than 1000000 elements "
+                                                 "(memory.sharding-min-elements) or is a copy for another IPU"));
 }
 
 /// Returns the verdict of verify_equivalence on a placed job after `damage`, or "".

@@ -340,9 +340,11 @@ std::set<TensorId> statistics_in(const Graph& graph) {
   return found;
 }
 
-bool may_stay_float(const Tensor& tensor) {
-  return tensor.type.shape.empty() || tensor.role == Role::kOptimizerState || tensor.role == Role::kBuffer ||
-         tensor.role == Role::kMetric;
+/// "v" is Adam's mean of squares.
+bool may_stay_float(const Tensor& tensor, bool half_state) {
+  const bool squares_or_master = tensor.name.ends_with(".v") || tensor.name.ends_with(".master");
+  return tensor.type.shape.empty() || (tensor.role == Role::kOptimizerState && (!half_state || squares_or_master)) ||
+         tensor.role == Role::kBuffer || tensor.role == Role::kMetric;
 }
 
 /// The parameter is the model.
@@ -350,12 +352,13 @@ class HalfModel : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(HalfModel, KeepsInFloatWhatItMustOnly) {
   const Model model = *find_model(GetParam());
-  for (const bool master : {false, true}) {
+  for (const auto& [master, half_state] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
     proto::RunConfig job = half_config(2, 2);
     job.mutable_model()->set_name(model.name);
     job.mutable_model()->set_dropout(model.has_dropout ? 0.1F : 0.0F);
     set_optimizer(job, "adamw");
     job.mutable_training()->set_master_weights(master);
+    job.mutable_training()->set_optimizer_precision(half_state ? "half" : "float");
     job.mutable_training()->set_gradient_accumulation(2);
     const auto options = compile_options(job, dataset_of(model));
     ASSERT_TRUE(options) << options.error().message;
@@ -366,7 +369,7 @@ TEST_P(HalfModel, KeepsInFloatWhatItMustOnly) {
     std::int64_t halves = 0;
     for (std::uint32_t t = 0; t < graph->tensors().size(); ++t) {
       const Tensor& tensor = graph->tensors()[t];
-      const bool stays = may_stay_float(tensor) || statistics.contains(TensorId{t});
+      const bool stays = may_stay_float(tensor, half_state) || statistics.contains(TensorId{t});
       if (tensor.type.data == DataType::kF32) {
         EXPECT_TRUE(stays) << tensor.name << " " << to_text(tensor.role);
       }

@@ -273,16 +273,16 @@ TEST(Serialisation, MustLeaveNoSliceOutAndPutEachInItsPlace) {
   EXPECT_THAT(verdict_on([](Graph&, std::vector<Operation>& all) {
                 find(all, "insert", 0).attributes.set("begin", std::int64_t{2});
               }),
-              HasSubstr("'head' has a slice in the wrong place"));
+              HasSubstr("'head' has a slice at the wrong offset"));
   EXPECT_THAT(verdict_on([](Graph&, std::vector<Operation>& all) {
                 find(all, "add", 1).inputs[1] = find(all, "linear_input_gradient", 0).outputs[0];
               }),
-              HasSubstr("is not made of all its slices"));
+              HasSubstr("does not consist of all its slices"));
   EXPECT_THAT(verdict_on([](Graph&, std::vector<Operation>& all) {
                 Operation& join = find(all, "concat", 0);
                 std::swap(join.inputs[0], join.inputs[1]);
               }),
-              HasSubstr("is not made of all its slices"));
+              HasSubstr("does not consist of all its slices"));
   EXPECT_THAT(verdict_on([](Graph&, std::vector<Operation>& all) {
                 Operation& product = find(all, "linear_input_gradient", 1);
                 product.inputs[1] = find(all, "linear_input_gradient", 0).inputs[1];
@@ -291,7 +291,7 @@ TEST(Serialisation, MustLeaveNoSliceOutAndPutEachInItsPlace) {
   EXPECT_THAT(verdict_on([](Graph&, std::vector<Operation>& all) {
                 find(all, "gather_gradient", 1).attributes.set("begin", std::int64_t{0});
               }),
-              HasSubstr("is not made of all its slices"));
+              HasSubstr("does not consist of all its slices"));
 }
 
 }  // namespace

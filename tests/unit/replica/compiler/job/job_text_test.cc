@@ -83,15 +83,15 @@ TEST(JobText, NamesTheLineAtFault) {
   EXPECT_EQ(error_of("evaluation place=\"train:0\" x=1"), "line 11: evaluation has an unknown attribute x=");
   EXPECT_EQ(error_of("evaluation place"), "line 11: 'place' is not an attribute such as pad=[1,1]");
   EXPECT_EQ(error_of("stages ipus=[-1]"), "line 11: stages ipus: -1 is not a number from 0 to 4294967295");
-  EXPECT_EQ(error_of("heroes"), "line 11: a line cannot begin with 'heroes' here (job_text.h)");
+  EXPECT_EQ(error_of("heroes"), "line 11: a line cannot begin with 'heroes' here; job_text.h lists the valid lines");
   EXPECT_THAT(error_of("gradient parameter=\"w\" tensor=\"w.gradient\""), HasSubstr("cannot begin with 'gradient'"))
       << "without training";
   EXPECT_EQ(error_of("", "graph\nlayer a\nheroes\n"), "line 14: expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
   EXPECT_EQ(error_of("", ""), "line 12: the job ends without a line 'graph'");
   EXPECT_EQ(error_of("stages ipus=[0]"),
-            "function train: copy belongs to stage 1, but line 'stages' has IPUs for only 1 stage");
+            "function train: copy belongs to stage 1, but the line 'stages' lists IPUs for only 1 stage");
   EXPECT_EQ(error_of("part backward=0 function=\"load\" ipu=0 recomputes=0 stage=2"),
-            "function load: the part belongs to stage 2, but line 'stages' has IPUs for only 2 stages");
+            "function load: the part belongs to stage 2, but the line 'stages' lists IPUs for only 2 stages");
 }
 
 }  // namespace

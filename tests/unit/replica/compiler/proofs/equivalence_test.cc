@@ -82,8 +82,8 @@ TEST(Equivalence, AStaleWeightIsFoundInTheSecondStep) {
   EXPECT_THAT(verdict_on_damaged("w, v = momentum", "w@1 = copy(w)", "total = copy(total)"),
               AllOf(HasSubstr("in train (run 4)"),
                     HasSubstr("micro-batch 0 of forward.1: mul 'p' of stage 1 reads 'w@1', which "
-                              "holds 'w' as initialise makes it in load (run 0) instead of 'w' as "
-                              "momentum makes it in train (run 1)")));
+                              "holds 'w' as initialise writes it in load (run 0) instead of 'w' as "
+                              "momentum writes it in train (run 1)")));
 }
 
 TEST(Equivalence, AWeightThatIsNeverCopiedIsFound) {
@@ -131,11 +131,11 @@ TEST(Equivalence, AMissingStashIsFound) {
 TEST(Equivalence, AnAccumulationDroppedDoubledOrMovedIsFound) {
   const std::string accumulate = "sum1 = accumulate(sum1, gw1) mean=1";
   EXPECT_THAT(verdict_on_damaged("function backward.1", "@:1:backward " + accumulate, "sum1 = copy(sum1)"),
-              HasSubstr("train: accumulate 'sum1@0' reads 'sum1@0', which holds 'sum0' as fill makes it in "
+              HasSubstr("train: accumulate 'sum1@0' reads 'sum1@0', which holds 'sum0' as fill writes it in "
                         "train (run 1) instead of 'sum1' of micro-batch 6"));
   EXPECT_THAT(verdict_on_damaged("function backward.1", accumulate, accumulate + "\n" + accumulate),
               HasSubstr("micro-batch 0 of backward.1: accumulate 'sum1' reads 'sum1', which holds 'sum1' "
-                        "of micro-batch 0 instead of 'sum0' as fill makes it in train (run 1)"));
+                        "of micro-batch 0 instead of 'sum0' as fill writes it in train (run 1)"));
   EXPECT_THAT(verdict_on_damaged("repeat 1\n    call() function=\"forward.1\"", "call() function=\"backward.0\"",
                                  "call() function=\"backward.0\" micro_batch=6\n"
                                  "call() function=\"backward.0\""),
@@ -148,7 +148,7 @@ TEST(Equivalence, StatisticsThatACloneUpdatesAgainAreFound) {
                                  "r.again = relu(d.again)\nmean, variance = batch_norm_update(mean, "
                                  "variance, h.restored, d.again) elements=8 momentum=0.1"),
               HasSubstr("micro-batch 0 of backward.0: batch_norm_update 'mean' reads 'mean', which holds "
-                        "'mean' of micro-batch 2 instead of 'mean' as initialise makes it in load (run 0)"));
+                        "'mean' of micro-batch 2 instead of 'mean' as initialise writes it in load (run 0)"));
 }
 
 TEST(Equivalence, ACopyOfTheWrongTensorIsFound) {
@@ -161,8 +161,8 @@ TEST(Equivalence, TwoUpdatesAreFound) {
   const std::string update = "w, v = momentum(w, sum1@0, v, rate) momentum=0.9 nesterov=0 scale=1.0 weight_decay=0.0";
   EXPECT_THAT(verdict_on_damaged("function train", update, update + "\n" + update),
               HasSubstr("'w' differs after train (run 1): train: momentum 'w' reads 'w', which "
-                        "holds 'w' as momentum makes it in train (run 1) instead of 'w' as "
-                        "initialise makes it in load (run 0)"));
+                        "holds 'w' as momentum writes it in train (run 1) instead of 'w' as "
+                        "initialise writes it in load (run 0)"));
 }
 
 TEST(Equivalence, LabelsOfAnotherBatchAreFound) {
@@ -199,23 +199,23 @@ std::string verdict_on_reduction(const std::string& lines) {
 TEST(Equivalence, AReductionInTheBackgroundIsUsedOnlyWhenItHasBeenAwaited) {
   EXPECT_EQ(verdict_on_reduction(fmt::format("{}\n{}", kBegin, kAwait)), "");
   EXPECT_THAT(verdict_on_reduction(kBegin),
-              HasSubstr("train: momentum 'w' uses 'sum1', whose reduction in the background has not been awaited"));
+              HasSubstr("train: momentum 'w' uses 'sum1', whose background reduction has not been awaited"));
   EXPECT_THAT(verdict_on_reduction(fmt::format("{}\ntotal = await_all_reduces(total)", kBegin)),
-              HasSubstr("train: momentum 'w' uses 'sum1', whose reduction in the background has not been awaited"));
+              HasSubstr("train: momentum 'w' uses 'sum1', whose background reduction has not been awaited"));
   EXPECT_THAT(verdict_on_reduction(fmt::format("{}\nsum1 = fill() shape=[4] value=0.0\n{}", kBegin, kAwait)),
-              HasSubstr("train: fill 'sum1' uses 'sum1', whose reduction in the background has not been awaited"));
+              HasSubstr("train: fill 'sum1' uses 'sum1', whose background reduction has not been awaited"));
   EXPECT_THAT(verdict_on_reduction(fmt::format("{}\n{}", kReduce, kAwait)),
               HasSubstr("awaits 'sum1', which is not being reduced"));
   EXPECT_THAT(
       verdict(plain(7), replaced(replaced(plain(7), "function train", kReduce, fmt::format("{}\n{}", kBegin, kAwait)),
                                  "stream=\"step\"", "function evaluate",
                                  "gw1 = all_reduce(gw1) background=1 reduction=\"mean\"\nfunction evaluate")),
-      HasSubstr("the reduction of 'gw1' in the background, which train begins, is never awaited"));
+      HasSubstr("the background reduction of 'gw1', which train starts, is never awaited"));
 }
 
 TEST(Equivalence, AnotherStoredTypeIsFound) {
   EXPECT_THAT(verdict_on_damaged("tensor", "r : f32[4]", "r : f16[4]"),
-              HasSubstr("micro-batch 0 of forward.0: relu 'r' makes f16[4], but in the plain job, it makes "
+              HasSubstr("micro-batch 0 of forward.0: relu 'r' produces f16[4], but in the plain job, it produces "
                         "f32[4]"));
 }
 

@@ -80,11 +80,11 @@ TEST(Occupancy, APlanOfAPipelineKeepsEveryValue) {
 
 TEST(Occupancy, ATensorThatAnotherOverwritesIsFound) {
   EXPECT_THAT(verdict_on([](Program& program) { move(program, "d", tensor(program, "h").placement().offset()); }),
-              HasSubstr("reads 'h', whose bytes 'd' reused in step "));
+              HasSubstr("reads 'h', whose bytes 'd' overwrote in step "));
   EXPECT_THAT(verdict_on([](Program& program) {
                 move(program, "h.stash", tensor(program, "x.stash").placement().offset() + 16);
               }),
-              HasSubstr("reads 'x.stash', whose bytes 'h.stash' reused in step "));
+              HasSubstr("reads 'x.stash', whose bytes 'h.stash' overwrote in step "));
 }
 
 TEST(Occupancy, AStepOutsideATensorsLifeIsFound) {
@@ -145,7 +145,7 @@ TEST(Occupancy, AnOperandThatIsOverwrittenTooEarlyIsFound) {
   auto& lives = *program.mutable_tensors(1)->mutable_lives(0);
   lives.set_last(3);
 
-  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' reused in step 2 (relu 'b')");
+  EXPECT_EQ(verdict(program), "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' overwrote in step 2 (relu 'b')");
 }
 
 TEST(Occupancy, AnOperatorThatMayNotRunInPlaceIsFound) {

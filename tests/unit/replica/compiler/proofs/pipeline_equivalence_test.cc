@@ -214,7 +214,7 @@ TEST(PipelineEquivalence, FindsATiedWeightThatIsNotCopiedBehindTheUpdate) {
                   return Copy::is(operation) && graph.tensor(operation.inputs[0]).role == Role::kParameter;
                 });
               }),
-              HasSubstr("'transformer.wte.weight' as initialise makes it in load (run 0)"));
+              HasSubstr("'transformer.wte.weight' as initialise writes it in load (run 0)"));
 }
 
 TEST(PipelineEquivalence, FindsSwappedMicroBatches) {
@@ -270,7 +270,7 @@ TEST(PipelineEquivalence, FindsAnAccumulationThatIsDropped) {
                 auto& backward = operations(graph, "backward.1", 0);
                 backward.erase(std::ranges::find(backward, "accumulate", &Operation::kind));
               }),
-              HasSubstr("as fill makes it in train (run 1)"));
+              HasSubstr("as fill writes it in train (run 1)"));
 }
 
 TEST(PipelineEquivalence, FindsDropoutWithANewKey) {

@@ -46,16 +46,25 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   };
 }
 
-/// Adds a rule with half weights and with master weights, each without a factor, with a factor, and with factor -1.
+/// Adds a rule with half weights and with master weights, each without a factor, with a factor, and with factor -1. The
+/// first state is float32 and, with half weights, also float16.
 void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes& attributes,
               const std::vector<Input>& states, const std::vector<Input>& scalars, const Definition& definition) {
   std::vector<std::size_t> in_place = {0};
   for (std::size_t s = 0; s < states.size(); ++s) {
     in_place.push_back(2 + s);
   }
-  for (const Input& w : {half({kCount}), single({kCount})}) {
-    std::vector<Input> inputs = {w, half({kCount})};
-    inputs.insert(inputs.end(), states.begin(), states.end());
+  std::vector<std::vector<Input>> variables = {{half({kCount})}, {single({kCount})}, {half({kCount})}};
+  for (std::vector<Input>& own : variables) {
+    own.push_back(half({kCount}));
+    own.insert(own.end(), states.begin(), states.end());
+  }
+  if (states.empty()) {
+    variables.pop_back();
+  } else {
+    variables.back()[2].type.data = DataType::kF16;
+  }
+  for (std::vector<Input> inputs : variables) {
     inputs.insert(inputs.end(), scalars.begin(), scalars.end());
     const Error error{0x1p-20, 4};
     all.push_back({kind, inputs, attributes, definition, error, {1, 0x1p-13}, in_place});

@@ -137,7 +137,7 @@ repeat 1
   EXPECT_EQ(job.notes[0].code, "outlining.outlined");
   EXPECT_THAT(job.notes[0].facts, ::testing::IsSupersetOf({Fact{"ipu", 0}, Fact{"runs", 2}, Fact{"operations", 8}}));
   EXPECT_THAT(job.notes[0].text, HasSubstr("outlining on IPU 0: 2 runs with 8 operations share 1 "
-                                           "function; this saves about"));
+                                           "function; on each tile, this saves about"));
 }
 
 TEST(Outlining, NeedsEqualOperations) {
@@ -584,7 +584,7 @@ TEST(Outlining, IsVerified) {
               AllOf(HasSubstr("takes the place of copy from_entries=[2]"), HasSubstr("equivalence: ")));
   EXPECT_THAT(
       complaints(" salt0=\"b.dropout\"", ""),
-      AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salts from its call, but the call passes 0")));
+      AllOf(HasSubstr("takes the place of dropout"), HasSubstr("needs 1 salt from its call, but the call passes 0")));
 }
 
 }  // namespace

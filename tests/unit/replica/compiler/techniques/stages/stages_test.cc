@@ -276,7 +276,7 @@ TEST(Stages, OfBalancedJobsAreNamedAsTheyCouldBeWritten) {
 TEST(Stages, RefuseCountsThatAreNotTheModelsLayers) {
   EXPECT_EQ(training(with_layers({1, 2})),
             std::string{"pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up "
-                        "to 3; set the largest to -1, which takes the rest"} +
+                        "to 3; set the largest to -1 (all remaining layers)"} +
                 kLayers);
   EXPECT_EQ(training(with_layers({2, 2, 2})),
             std::string{"pipeline.layers-per-ipu = 2 2 2: net has 4 layers, but the entries add "
@@ -359,7 +359,7 @@ TEST(Stages, RefuseValuesThatWouldFlowBack) {
   text.replace(text.find("@d:0:forward xd"), 2, "@a");
   EXPECT_EQ(stages_in(with_layers({1, 2}), {1, 1}, text),
             "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; set the "
-            "largest to -1, which takes the rest; layers: a, b, c, d");
+            "largest to -1 (all remaining layers); layers: a, b, c, d");
   EXPECT_EQ(stages_in(with_layers({1, 3}), {1, 1}, text),
             "pipeline: 'xd' in stage 0 reads 'xc' from the later stage 1; cut net only where all values flow "
             "forward");
@@ -382,7 +382,7 @@ Operation& operation(Job& job, std::size_t index) {
 
 TEST(Stages, MustFollowTheFlowOfValues) {
   EXPECT_EQ(verdict_on(with_layers({2, 2}), [](Job& job) { operation(job, 1).origin.stage = 1; }),
-            "pass stages: 'x0' is made in stage 1 and read in stage 0");
+            "pass stages: 'x0' is computed in stage 1, but read in the earlier stage 0");
 }
 
 TEST(Stages, MustExist) {
