@@ -175,6 +175,9 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     }
     return estimate(*options, console);
   }
+  if (options->subcommand() == Subcommand::kValidate) {
+    return validate(*options, console);
+  }
   const auto* const to_profile = std::get_if<ProfileRequest>(&options->request);
   if (to_profile != nullptr && to_profile->compare) {
     return compare_profiles(*options, console);

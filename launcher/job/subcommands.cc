@@ -1,78 +1,33 @@
 #include "launcher/job/subcommands.h"
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include <asio/io_context.hpp>
 #include <fmt/format.h>
 
-#include "launcher/job/data_service.h"
 #include "launcher/job/inquiry.h"
+#include "launcher/job/questions.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/options/parse.h"
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
 #include "launcher/outputs/result_files.h"
-#include "launcher/process/supervisor.h"
 #include "launcher/screen/dry_run.h"
 #include "launcher/screen/estimate_tables.h"
+#include "launcher/screen/job_rows.h"
 #include "launcher/screen/profile_screen.h"
-#include "launcher/wire/security.h"
 #include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
-
-/// Returns the description of a job's dataset. It comes from the user's data server or from one that is started for
-/// this query. Blocks until the answer arrives. Errors: those of DataService.
-Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
-  POPRUN_ASSIGN(const Security security, job_security(options.hostio.tls_files, /*leaves_loopback=*/false));
-  std::optional<Result<proto::Dataset>> answer;
-  asio::io_context loop;
-  Supervisor supervisor(loop);
-  DataService data(loop, supervisor, console, options,
-                   {.program = path_beside_us("poprun-emu-hostio"),
-                    .own_address = "127.0.0.1",
-                    .security = security,
-                    .only_describe = true},
-                   {.on_dataset =
-                        [&answer](const Result<ServedDataset>& served) {
-                          answer = served.map([](const ServedDataset& s) { return s.dataset; });
-                        },
-                    .on_end = [](int /*status*/) {}});
-  POPRUN_TRY(data.start());
-  while (!answer) {
-    loop.run_one();
-  }
-  data.forget();
-  supervisor.kill_all();
-  return *std::move(answer);
-}
-
-/// Returns a question that contains what a replica needs to compile the job: configuration, dataset, and the contents
-/// of the model's files. The caller adds which outputs are wanted. Errors: those of dataset_of and read_inputs.
-Result<proto::CompileQuestion> compile_question(const Options& options, Console& console) {
-  proto::CompileQuestion job;
-  *job.mutable_config() = options.config;
-  POPRUN_ASSIGN(*job.mutable_dataset(), dataset_of(options, console));
-  POPRUN_ASSIGN(ModelInputs inputs, read_inputs(options.config.model()));
-  job.set_onnx_model(std::move(inputs.onnx.bytes));
-  job.mutable_command()->Assign(options.command.begin(), options.command.end());
-  for (const Tensor& tensor : inputs.initial_weights) {
-    proto::TensorDescription& description = *job.add_initial_weights();
-    description.set_name(tensor.name);
-    description.set_type(element_type(tensor.dtype));
-    description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
-    description.set_digest(std::hash<std::string>{}(tensor.data));
-  }
-  return job;
-}
 
 void print_plan(Console& console, const Options& options, const Placement& placement) {
   const MpirunCommand command = mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
@@ -189,6 +144,30 @@ std::string estimate_text(const Options& options, const proto::EstimateAnswer& a
   return varied_table(request.varied.key, values, answer);
 }
 
+std::string micro_text(const Options& options, const proto::MicroAnswer& answer) {
+  if (answer.seconds() == 0) {
+    return "";
+  }
+  const proto::Cost& cost = answer.cost();
+  std::string text = answer.table();
+  const auto part = [&text](std::string_view name, std::uint64_t cycles) {
+    if (cycles > 0) {
+      text += fmt::format("  {:<22}{:>14} cycles\n", name, grouped(cycles));
+    }
+  };
+  if (!text.empty()) {
+    text += "with copies of the input, calls and synchronisation\n";
+  }
+  part("compute", cost.compute_cycles());
+  part("exchange", cost.exchange_cycles());
+  part("links", cost.link_cycles());
+  part("synchronisation", cost.sync_cycles());
+  const std::string rate = answer.bytes() > 0 ? fmt::format("{:.1f} GB/s", gigabytes_per_second(answer))
+                                              : fmt::format("{:.1f} TFLOP/s", teraflops_per_second(answer));
+  return text + fmt::format("device time    {}, {} ({})", duration_text(answer.seconds()), rate,
+                            device_clock_text(options.config.device().ipu(), answer.compared_error()));
+}
+
 std::string activities_text(const proto::ProfileAnswer& answer) {
   std::string text = "# wall time to create the profile\n";
   for (const proto::Activity& activity : answer.times()) {
@@ -213,6 +192,9 @@ int dry_run(const Options& options, const Placement& placement, Console& console
 }
 
 int estimate(const Options& options, Console& console) {
+  if (std::get<EstimateRequest>(options.request).micro) {
+    return ask_micro(options, console, [&](const proto::MicroAnswer& answer) { return micro_text(options, answer); });
+  }
   return ask_about<proto::EstimateAnswer>(
       "--estimate", estimate_question(options, console), console,
       [&](const proto::EstimateAnswer& answer) { return estimate_text(options, answer); });

@@ -284,6 +284,12 @@ Status check_estimate(const Options& options) {
                 "--dry-run compiles the job that would run, but estimate runs no job; give only one of them, or use "
                 "estimate --compile");
   }
+  if (request->micro && (request->by_layer || request->compile || !request->varied.key.empty())) {
+    return fail(
+        ErrorCode::kUsage,
+        "--matmul, --convolution and --all-reduce estimate no job, which --by-layer, --compile and --vary need; "
+        "give only one of them");
+  }
   if (request->by_layer && !request->varied.key.empty()) {
     return fail(ErrorCode::kUsage,
                 "--by-layer lists the layers of one job, but --vary estimates several; give only one of them");

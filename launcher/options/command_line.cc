@@ -269,7 +269,10 @@ std::span<const SubcommandRow> subcommands() {
       {Subcommand::kProfile, "profile", "Show where the compiled job's memory and device time go, and run a few steps",
        "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Exits with 86, after writing "
        "the profile, if the job does not fit. With --compare A B, two such files are compared, and no train.cfg is "
-       "needed."}};
+       "needed."},
+      {Subcommand::kValidate, "validate", "Compare the device clock with published results of real IPUs",
+       "Compiles the job of each result and executes nothing. Prints the published and the modelled value of each, the "
+       "mean error of each family, and the numbers of the clock that were fitted to results. Needs no train.cfg."}};
   return all;
 }
 
@@ -306,7 +309,8 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
 
 std::string usage_line(Subcommand subcommand) {
   const auto row = std::ranges::find(subcommands(), subcommand, &SubcommandRow::subcommand);
-  return fmt::format("poprun-emu {}[options] train.cfg", row == subcommands().end() ? "" : row->name + " ");
+  return fmt::format("poprun-emu {}[options]{}", row == subcommands().end() ? "" : row->name + " ",
+                     subcommand == Subcommand::kValidate ? "" : " train.cfg");
 }
 
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written) {

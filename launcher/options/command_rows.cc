@@ -244,6 +244,24 @@ Rows estimate() {
           Variation{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const Variation::Value& v) {
             estimate.varied.key = v.key;
             estimate.varied.values = v.values;
+          })),
+      row("estimate", "matmul", "MxKxN", "",
+          "Instead of a job, estimate one product of matrices [M,K] x [K,N] on one IPU: its plan and its device time; "
+          "needs no train.cfg, whose keys for precision, partials, proportion of memory and device apply",
+          Matmul{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const proto::MatmulWork& work) {
+            *estimate.micro.emplace().mutable_matmul() = work;
+          })),
+      row("estimate", "convolution", "SIZES", "",
+          "The same for a convolution: BATCHxCHANNELSxHEIGHTxWIDTH,OUTPUTSxHEIGHTxWIDTH, followed by any of ,stride=N "
+          "(default: 1) ,padding=N (0) and ,groups=N (1)",
+          Convolution{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const proto::ConvolutionWork& work) {
+            *estimate.micro.emplace().mutable_convolution() = work;
+          })),
+      row("estimate", "all-reduce", "BYTES", "",
+          "The same for an all-reduce of BYTES of every replica; see -n and --ipus-per-replica",
+          Integer{1, std::uint64_t{1} << 50},
+          in_request<EstimateRequest>([](EstimateRequest& estimate, std::uint64_t bytes) {
+            estimate.micro.emplace().set_all_reduce_bytes(bytes);
           }))};
 }
 
@@ -263,11 +281,24 @@ Rows profile() {
                into(&ProfileRequest::compare))};
 }
 
+Rows validate() {
+  return {many(Arity::kRepeated,
+               row("validate", "rows", "DIR", "",
+                   "Compare with the results in this folder, one file per result: a train.cfg with a section "
+                   "[published] (--help published); can be repeated (default: the results that come with poprun-emu)",
+                   Text{}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& folder) {
+                     validate.folders.push_back(folder);
+                   }))),
+          row("validate", "format", "NAME", "text", "text, or json for scripts", Choice{{"text", "json"}},
+              in_request<ValidateRequest>(
+                  [](ValidateRequest& validate, const std::string& name) { validate.json = name == "json"; }))};
+}
+
 }  // namespace
 
 Rows command_rows() {
   return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), metrics(), timeouts(),
-                 check(), estimate(), profile()});
+                 check(), estimate(), profile(), validate()});
 }
 
 Rows compatibility_rows() {

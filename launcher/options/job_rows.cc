@@ -281,12 +281,41 @@ Rows device_report() {
                      })};
 }
 
+/// Keys of the results of `poprun-emu validate`. Other subcommands accept and ignore them.
+Rows published() {
+  const auto key = [](const char* name, const char* placeholder, const char* fallback, const char* help, auto kind,
+                      auto Published::*member) {
+    return with_value({.name = name,
+                       .section = "published",
+                       .placeholder = placeholder,
+                       .fallback = fallback,
+                       .help = help,
+                       .set = {}},
+                      std::move(kind), [member](Options& o, const auto& value) { o.published.*member = value; });
+  };
+  return {key("published.value", "X", "", "The published value; with the unit s, the time of a step",
+              Real{0, 1e18, false}, &Published::value),
+          key("published.unit", "NAME", "samples/s", "Unit of the value", Choice{{"samples/s", "s", "TFLOP/s", "GB/s"}},
+              &Published::unit),
+          key("published.items-per-sample", "X", "1",
+              "Items that one sample stands for, such as the packed sequences, where the value counts items",
+              Real{0, 1e6, false}, &Published::items_per_sample),
+          key("published.options", "OPTIONS", "", "Options that complete the job, such as -n 16", Words{},
+              &Published::options),
+          key("published.family", "NAME", "", "Results of a family are averaged", Text{}, &Published::family),
+          key("published.series", "NAME", "", "Results of a series are one job on different numbers of IPUs", Text{},
+              &Published::series),
+          key("published.source", "TEXT", "", "Where the result was published", Text{}, &Published::source),
+          key("published.conditions", "TEXT", "", "Known differences between the published job and this one", Text{},
+              &Published::conditions)};
+}
+
 }  // namespace
 
 Rows job_rows() {
   return joined({model(), partials_rows(), serialisation_rows(), model_sizes(), data(), training_schedule(),
                  training_update(), training_run(), hyper_parameter_rows(), pipeline_rows(), memory(), phase_rows(),
-                 location_rows(), memory_proportion_rows(), device_report()});
+                 location_rows(), memory_proportion_rows(), device_report(), published()});
 }
 
 }  // namespace poprun::launcher

@@ -23,6 +23,7 @@ std::span<const Section> sections() {
                                            {"check", "Subcommand check"},
                                            {"estimate", "Subcommand estimate"},
                                            {"profile", "Subcommand profile"},
+                                           {"validate", "Subcommand validate"},
                                            {"model", "Model"},
                                            {"data", "Data"},
                                            {"training", "Training"},
@@ -30,6 +31,7 @@ std::span<const Section> sections() {
                                            {"memory", "Memory"},
                                            {"device", "Device"},
                                            {"report", "Report"},
+                                           {"published", "Published results, for validate"},
                                            {"poprun", "Options of poprun that are accepted but have no effect"}};
   return all;
 }

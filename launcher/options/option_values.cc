@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <regex>
 #include <sstream>
 
@@ -314,6 +315,81 @@ Read<Variation::Value> Variation::read(const std::string& text) const {
     }
     rest.remove_prefix(end + 1);
   }
+}
+
+/// Reads positive integers that are joined by `x`. Returns an empty list unless there are `count` of them.
+std::vector<std::int64_t> sizes_in(std::string_view text, std::size_t count) {
+  std::vector<std::int64_t> sizes;
+  while (true) {
+    const std::size_t end = std::min(text.find('x'), text.size());
+    const auto size = Integer{1, 1U << 31}.read(std::string(text.substr(0, end)));
+    if (!size) {
+      return {};
+    }
+    sizes.push_back(static_cast<std::int64_t>(*size));
+    if (end == text.size()) {
+      return sizes.size() == count ? sizes : std::vector<std::int64_t>{};
+    }
+    text.remove_prefix(end + 1);
+  }
+}
+
+Read<proto::MatmulWork> Matmul::read(const std::string& text) const {
+  const std::vector<std::int64_t> sizes = sizes_in(text, 3);
+  if (sizes.empty()) {
+    return allowed("ROWSxINNERxCOLUMNS, such as 3584x3584x3584");
+  }
+  proto::MatmulWork work;
+  work.set_rows(sizes[0]);
+  work.set_inner(sizes[1]);
+  work.set_columns(sizes[2]);
+  return work;
+}
+
+Read<proto::ConvolutionWork> Convolution::read(const std::string& text) const {
+  const auto refused = [] {
+    return allowed(
+        "BATCHxCHANNELSxHEIGHTxWIDTH,OUTPUTSxHEIGHTxWIDTH[,stride=N][,padding=N][,groups=N], such as "
+        "16x64x56x56,64x3x3,padding=1; groups divide both numbers of channels");
+  };
+  std::vector<std::string> parts;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    parts.push_back(word);
+  }
+  if (parts.size() < 2) {
+    return refused();
+  }
+  const std::vector<std::int64_t> image = sizes_in(parts[0], 4);
+  const std::vector<std::int64_t> kernel = sizes_in(parts[1], 3);
+  if (image.empty() || kernel.empty()) {
+    return refused();
+  }
+  std::map<std::string, std::int64_t> rest = {{"stride", 1}, {"padding", 0}, {"groups", 1}};
+  for (std::size_t i = 2; i < parts.size(); ++i) {
+    const std::size_t equals = std::min(parts[i].find('='), parts[i].size() - 1);
+    const std::string key = parts[i].substr(0, equals);
+    const auto number = Integer{key == "padding" ? 0U : 1U, 1U << 20}.read(parts[i].substr(equals + 1));
+    if (!rest.contains(key) || !number) {
+      return refused();
+    }
+    rest[key] = static_cast<std::int64_t>(*number);
+  }
+  if (image[1] % rest["groups"] != 0 || kernel[0] % rest["groups"] != 0) {
+    return refused();
+  }
+  proto::ConvolutionWork work;
+  work.set_batch(image[0]);
+  work.set_channels(image[1]);
+  work.set_height(image[2]);
+  work.set_width(image[3]);
+  work.set_outputs(kernel[0]);
+  work.set_kernel_height(kernel[1]);
+  work.set_kernel_width(kernel[2]);
+  work.set_stride(rest["stride"]);
+  work.set_padding(rest["padding"]);
+  work.set_groups(rest["groups"]);
+  return work;
 }
 
 std::vector<std::string> cpu_isas() {

@@ -149,6 +149,16 @@ struct Variation {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
+/// ROWSxINNERxCOLUMNS of [ROWS, INNER] x [INNER, COLUMNS].
+struct Matmul {
+  [[nodiscard]] Read<proto::MatmulWork> read(const std::string& text) const;
+};
+
+/// BATCHxCHANNELSxHEIGHTxWIDTH,OUTPUTSxHEIGHTxWIDTH: an image and a kernel, then any of ,stride=N ,padding=N ,groups=N.
+struct Convolution {
+  [[nodiscard]] Read<proto::ConvolutionWork> read(const std::string& text) const;
+};
+
 /// Returns the instruction sets to which --cpu-isa can limit oneDNN, from the smallest to the largest.
 std::vector<std::string> cpu_isas();
 

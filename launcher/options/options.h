@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "proto/inquiry.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 #include "replica/base/grpc/identity.h"
@@ -20,7 +21,7 @@ namespace poprun::launcher {
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
 /// The subcommand; command_line.h lists the words.
-enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
+enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate };
 
 /// The value of one row as the user would write it, and its origin. --dry-run shows both.
 struct Setting {
@@ -120,6 +121,8 @@ struct EstimateRequest {
   bool compile = false;
   bool by_layer = false;
   Varied varied;
+  /// A single product or all-reduce to estimate instead of a job. Its config is set when the question is asked.
+  std::optional<proto::MicroQuestion> micro;
 };
 
 struct ProfileRequest {
@@ -130,8 +133,26 @@ struct ProfileRequest {
   std::vector<std::string> compared;  ///< Paths of the two profiles to compare: source and target.
 };
 
+struct ValidateRequest {
+  std::vector<std::string> folders;  ///< With rows; empty: that of the installation.
+  bool json = false;
+};
+
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
-using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest>;
+using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest, ValidateRequest>;
+
+/// A result that somebody published for real IPUs, with which `poprun-emu validate` compares the job of a file: the
+/// keys of the file's section [published]. Nothing else reads them.
+struct Published {
+  std::vector<std::string> options;  ///< Options that complete the job: `-n 16`.
+  double value = 0;                  ///< 0: the file has no such section.
+  std::string unit;                  ///< samples/s, s (of a device step), TFLOP/s or GB/s.
+  double items_per_sample = 1;       ///< Sequences that are packed into one sample; counted in samples/s.
+  std::string family;                ///< Rows of a family share a mean error.
+  std::string series;                ///< Rows of a series are the same job on different numbers of IPUs.
+  std::string source;
+  std::string conditions;  ///< Known differences between the published job and this one.
+};
 
 /// The user's request. Each value has been checked, both on its own and against the others. The job is not placed yet.
 struct Options {
@@ -150,6 +171,7 @@ struct Options {
   HostioOptions hostio;
   TimeoutOptions timeouts;
   MetricsOptions metrics;
+  Published published;
   std::uint32_t verbosity = 0;  ///< 0, 1 (-v), 2 (-vv).
 
   // Requests for something other than a job.

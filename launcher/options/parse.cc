@@ -292,8 +292,17 @@ Request request_of(Subcommand subcommand) {
       return EstimateRequest{};
     case Subcommand::kProfile:
       return ProfileRequest{};
+    case Subcommand::kValidate:
+      return ValidateRequest{};
   }
   return RunRequest{};
+}
+
+/// Returns whether the request is about a job, so that a train.cfg must be given.
+bool needs_job(const Options& options) {
+  const auto* const estimate = std::get_if<EstimateRequest>(&options.request);
+  return !options.print_topology && options.subcommand() != Subcommand::kValidate &&
+         (estimate == nullptr || !estimate->micro);
 }
 
 /// Parses the command line, and then the file, whose text `read` returns. Finally, checks all values together.
@@ -319,7 +328,11 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   const auto* const profile = std::get_if<ProfileRequest>(&alone.request);
   if (profile != nullptr && profile->compare) {
     POPRUN_ASSIGN(std::get<ProfileRequest>(options.request).compared, compared_files(line));
-  } else if (!alone.print_topology || !line.positional.empty()) {
+  } else if (subcommand == Subcommand::kValidate && !line.positional.empty()) {
+    return fail(ErrorCode::kUsage, fmt::format("validate needs no train.cfg, but got {}; name a folder of results with "
+                                               "--rows; usage: {}",
+                                               line.positional[0], usage_line(subcommand)));
+  } else if (needs_job(alone) || !line.positional.empty()) {
     POPRUN_ASSIGN(options.config_file, config_file_of(line, subcommand));
     POPRUN_ASSIGN(text, read(options.config_file));
   }
@@ -352,6 +365,29 @@ Result<Options> parse_options(std::span<const std::string> args) {
 
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {
   return parse(args, [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
+}
+
+Result<Published> published_in(const std::string& file) {
+  POPRUN_ASSIGN(const std::string text, read_job(file));
+  POPRUN_ASSIGN(const std::vector<Written> written, written_in_file(file, text));
+  Options options;
+  for (const OptionRow& row : option_table()) {
+    if (row.section != "published") {
+      continue;
+    }
+    if (!row.fallback.empty()) {
+      row.set(options, row.fallback);
+    }
+    for (const Written& w : written) {
+      if (w.row == &row) {
+        POPRUN_TRY(give_value(options, w));
+      }
+    }
+  }
+  if (options.published.value == 0) {
+    return fail(ErrorCode::kUsage, fmt::format("{}: published.value is missing; see --help published", file));
+  }
+  return options.published;
 }
 
 std::string resolved_config(const Options& options) {

@@ -22,9 +22,10 @@ void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes) {
 
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown) {
-  rows.emplace_back(config.inference() ? "device batch" : "device step",
-                    fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
-                                rate_text(device.samples_per_second()), config.device().ipu()));
+  rows.emplace_back(
+      config.inference() ? "device batch" : "device step",
+      fmt::format("{}, {} ({})", duration_text(device.step_seconds()), rate_text(device.samples_per_second()),
+                  device_clock_text(config.device().ipu(), device.compared_error())));
   if (device.host().calls() > 0) {
     rows.emplace_back("  host", host_text(device.host()));
   }
@@ -80,6 +81,12 @@ std::string host_text(const proto::HostTime& host) {
                      size(host.bytes_from_device()), duration_text(host.stream_seconds()), calls,
                      duration_text(host.call_seconds()),
                      host.calls_are_counted() ? "included (device.host-call)" : "on top (fitted)");
+}
+
+std::string device_clock_text(std::string_view ipu, double compared_error) {
+  return fmt::format("device clock, {}, {}", ipu,
+                     compared_error > 0 ? fmt::format("within {:.0f} % of published", 100 * compared_error)
+                                        : "never compared with a chip");
 }
 
 std::string rate_text(double samples_per_second) {

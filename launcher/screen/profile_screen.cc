@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/screen/job_rows.h"
 #include "replica/base/listed_rows.h"
 #include "replica/base/text.h"
 #include "replica/choices/choices.h"
@@ -323,10 +324,10 @@ class Screen {
 
   void run() {
     const proto::DeviceTime& device = profile_.device();
-    text_ += fmt::format("\n{:<14} {}, {} samples/s (device clock, {}, modelled)\n",
-                         profile_.config().inference() ? "device batch" : "device step",
-                         duration_text(device.step_seconds()), grouped(std::llround(device.samples_per_second())),
-                         profile_.config().device().ipu());
+    text_ +=
+        fmt::format("\n{:<14} {}, {} samples/s ({})\n", profile_.config().inference() ? "device batch" : "device step",
+                    duration_text(device.step_seconds()), grouped(std::llround(device.samples_per_second())),
+                    device_clock_text(profile_.config().device().ipu(), device.compared_error()));
     if (!profile_.has_outcome()) {
       text_ += fmt::format("{:<14} nothing; all times are those of the device clock\n", "executed");
       return;

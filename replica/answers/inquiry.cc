@@ -9,6 +9,7 @@
 #include "proto/answers.pb.h"
 #include "proto/inquiry.pb.h"
 #include "replica/answers/job_answers.h"
+#include "replica/answers/micro.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/pass_states.h"
 #include "replica/compilation/profile.h"
@@ -194,6 +195,9 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--profile") {
     return answer_with(input, answer_profile);
   }
+  if (arguments.size() == 1 && arguments[0] == "--micro") {
+    return answer_with(input, answer_micro);
+  }
   if (arguments.size() == 1 && arguments[0] == "--check-model") {
     return check_model(input);
   }
@@ -202,7 +206,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   }
   return {"",
           fail(ErrorCode::kUsage, fmt::format("poprun-emu-replica: unknown question '{}'; available: --list-models, "
-                                              "--compile, --estimate, --profile, --check-model",
+                                              "--compile, --estimate, --profile, --micro, --check-model",
                                               fmt::join(arguments, " ")))};
 }
 

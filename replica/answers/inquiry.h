@@ -24,10 +24,11 @@ struct Answer {
 ///                   memory and time even if the job does not fit
 ///   --estimate      an EstimateAnswer about the jobs in `input`, an EstimateQuestion: see job_answers.h
 ///   --profile       a ProfileAnswer about the job in `input`, a ProfileQuestion: see job_answers.h
+///   --micro         a MicroAnswer about the product or all-reduce in `input`, a MicroQuestion: see micro.h
 ///   --check-model   nothing, if the ONNX model in `input`, a ModelQuestion, can be imported
 ///
 /// Errors: kUsage if the question is unknown; those of `compile`, `training_options`, `answer_estimate`,
-/// `answer_profile` and `JobModel::parse`.
+/// `answer_profile`, `answer_micro` and `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

@@ -99,15 +99,6 @@ ShardingOptions sharding_options(const proto::MemoryConfig& config) {
           .group = config.sharding_group()};
 }
 
-PlannerOptions planner_options(const proto::RunConfig& config) {
-  return {.available_memory =
-              product_settings<std::int64_t>(config.memory().available_memory_proportion(),
-                                             [](const proto::ProductSetting& s) { return std::int64_t{s.permille()}; }),
-          .partials = product_settings<Precision>(config.model().partials(), [](const proto::ProductSetting& s) {
-            return choice_of<Precision>(s.partials());
-          })};
-}
-
 SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
   SerialisationOptions options;
   options.embedding = std::max<std::int64_t>(1, config.embedding_serialisation_factor());
@@ -142,6 +133,28 @@ Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   return {};
 }
 
+using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
+
+Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, Build& build,
+                    std::map<std::string, std::int64_t>& sizes) {
+  POPRUN_ASSIGN(const Model model, find_model(config.name()));
+  if (config.dropout() > 0 && !model.has_dropout) {
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: {} has no dropout; leave this option out",
+                                               config.dropout(), model.name));
+  }
+  if (choice_of<Normalisation>(config.normalisation()) != Normalisation::kBatch && !model.has_batch_norm) {
+    return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
+                                               "leave this option out",
+                                               config.normalisation(), model.name));
+  }
+  POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
+  options.model = model.name;
+  build = model.build;
+  return {};
+}
+
+}  // namespace
+
 Result<Device> device_of(const proto::DeviceConfig& config) {
   POPRUN_ASSIGN(Device device, find_device(config.ipu()));
   if (config.tiles() > device.tiles) {
@@ -166,27 +179,14 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
   return device;
 }
 
-using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
-
-Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, Build& build,
-                    std::map<std::string, std::int64_t>& sizes) {
-  POPRUN_ASSIGN(const Model model, find_model(config.name()));
-  if (config.dropout() > 0 && !model.has_dropout) {
-    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: {} has no dropout; leave this option out",
-                                               config.dropout(), model.name));
-  }
-  if (choice_of<Normalisation>(config.normalisation()) != Normalisation::kBatch && !model.has_batch_norm) {
-    return fail(ErrorCode::kUsage, fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
-                                               "leave this option out",
-                                               config.normalisation(), model.name));
-  }
-  POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
-  options.model = model.name;
-  build = model.build;
-  return {};
+PlannerOptions planner_options(const proto::RunConfig& config) {
+  return {.available_memory =
+              product_settings<std::int64_t>(config.memory().available_memory_proportion(),
+                                             [](const proto::ProductSetting& s) { return std::int64_t{s.permille()}; }),
+          .partials = product_settings<Precision>(config.model().partials(), [](const proto::ProductSetting& s) {
+            return choice_of<Precision>(s.partials());
+          })};
 }
-
-}  // namespace
 
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
                                                              const std::string& bytes) {

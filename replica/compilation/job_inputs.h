@@ -19,6 +19,12 @@ namespace poprun {
 /// Returns the ONNX model; null if the configuration has a built-in one. Errors: those of JobModel::parse.
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model, const std::string& bytes);
 
+/// Returns the device to emulate. Errors: kUsage if the device is unknown or lacks the configured tiles or bytes.
+Result<Device> device_of(const proto::DeviceConfig& config);
+
+/// Returns the settings of the planner for the products of a job.
+PlannerOptions planner_options(const proto::RunConfig& config);
+
 /// Returns the options of the compiler. `onnx`, if given, replaces the built-in model; the weights of an ONNX model
 /// come from the host. Errors: kUsage if the model or device is unknown; kData if no label of the training data counts.
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,

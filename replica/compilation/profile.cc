@@ -177,6 +177,16 @@ std::vector<proto::StageTime> stage_times(const Program& program, const proto::F
   return parts.empty() ? std::vector<proto::StageTime>{} : stages;
 }
 
+/// Returns the error of published results of such jobs: the built-in model in its own size, in half precision, trained on
+/// a whole IPU.
+double error_of_such_jobs(const proto::RunConfig& config) {
+  const proto::ModelConfig& model = config.model();
+  const bool own_size = std::ranges::all_of(model.sizes(), [](const auto& size) { return size.first == "vocabulary"; });
+  const bool whole = config.device().tiles() == 0 && config.device().bytes_per_tile() == 0;
+  const bool half = open_choice<Precision>(model.precision()) == Precision::kHalf;
+  return own_size && whole && half && model.onnx().empty() && !config.inference() ? compared_error(model.name()) : 0;
+}
+
 }  // namespace
 
 proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config, const JobLength& length) {
@@ -202,6 +212,7 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
     time.set_busy_seconds(seconds(call.busy_cycles(ipu)));
     time.set_idle_seconds(seconds(call.idle_cycles(ipu)));
   }
+  device.set_compared_error(error_of_such_jobs(config));
   *device.mutable_host() = host_time(program, called, call, steps);
   if (const std::string& host_call = config.device().host_call(); !inference && !host_call.empty()) {
     device.mutable_host()->set_call_seconds(host_call_seconds(host_call, program.parameter_count()));

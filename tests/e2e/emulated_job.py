@@ -85,20 +85,24 @@ def signal_each(pids, number):
 class Job:
     """One `poprun-emu` command; `wrapper` holds the words before it, which run it elsewhere.
 
-    A variable in `environment` that is None is unset."""
+    A variable in `environment` that is None is unset. If `config` is None, the command gets no train.cfg and no
+    --output-dir."""
 
     def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=(), program=None):
         self.folder = pathlib.Path(folder)
         self.token = uuid.uuid4().hex
         self.output_dir = self.folder / "out"
-        config_file = self.folder / "job.cfg"
-        config_file.write_text(config)
         variables = {**os.environ, "POPRUN_EMU_TOKEN": self.token, **(environment or {})}
         self.environment = {name: value for name, value in variables.items() if value is not None}
         self.stdout_file = self.folder / "stdout"
         self.stderr_file = self.folder / "stderr"
-        command = [*wrapper, str(program or BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
-                   *map(str, arguments), str(config_file)]
+        command = [*wrapper, str(program or BIN / "poprun-emu")]
+        if config is None:
+            command += map(str, arguments)
+        else:
+            config_file = self.folder / "job.cfg"
+            config_file.write_text(config)
+            command += ["--output-dir", str(self.output_dir), *map(str, arguments), str(config_file)]
         with open(self.stdout_file, "wb") as out, open(self.stderr_file, "wb") as err:
             self.process = self.popen(command, stdout=out, stderr=err, cwd=self.folder, env=self.environment,
                                       stdin=subprocess.DEVNULL)

@@ -136,9 +136,11 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
 }
 
 /// Counts two reads of x and seven operations per element.
+/// Counts popnn's passes (poplibs, lib/popnn/BatchNorm.cpp): the mean and the mean square read x, and the factor and the
+/// addend read and write it.
 Work training_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
-  work.memory_traffic += s.inputs[0].bytes();
+  work.memory_traffic = s.inputs[0].bytes() * 6;
   work.vector_flops = 7 * s.inputs[0].elements();
   work.exchanged = s.inputs[1].bytes() * 4;
   work.compute_sets = 3;  // They compute partial sums, totals and results.
@@ -270,9 +272,11 @@ std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
 }
 
 /// Counts two reads each of x and dy, and nine operations per element.
+/// Counts popnn's passes, each of which reads or writes a tensor of the size of x: whitening x (4), its product with dy
+/// (3), the sums of dy and of the product (2), dy minus both means (5), and the factor (2).
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
-  work.memory_traffic += s.inputs[0].bytes() * 2;
+  work.memory_traffic = s.inputs[0].bytes() * 16;
   work.vector_flops = 9 * s.inputs[0].elements();
   work.exchanged = s.inputs[1].bytes() * 4;
   work.compute_sets = 3;

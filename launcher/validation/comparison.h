@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+
+/// Compares the device clock with results that others published for real IPUs. Pure functions of the numbers.
+namespace poprun::launcher::validation {
+
+/// A published result, and the same quantity on the device clock.
+struct Row {
+  std::string name;
+  Published published;
+  std::string failure;      ///< Why there is no value of ours; empty if there is one.
+  double ours = 0;          ///< In the unit of the published value.
+  double stated_error = 0;  ///< That device times of such jobs name (calibration.h); 0: none.
+  std::string shortage;     ///< Why the job does not fit; empty if it does.
+  std::uint64_t ipus = 0;   ///< Of the whole job.
+  std::uint64_t replicas = 1;
+  std::uint64_t accumulation = 0;  ///< Micro-batches per step; 0 for a single product or all-reduce.
+  double items_per_step = 0;       ///< Samples of a step * items_per_sample.
+
+  /// Returns our speed / the published speed: above 1 if the device clock is too fast. Requires: no failure.
+  [[nodiscard]] double ratio() const;
+};
+
+/// Errors are |ratio - 1|, and the bias is the mean of ratio - 1.
+struct Errors {
+  std::string family;
+  std::size_t rows = 0;
+  double mean = 0;
+  double worst = 0;
+  double bias = 0;
+};
+
+/// A training step consists of `accumulation` cycles, one per micro-batch, and a rest.
+struct StepParts {
+  double cycle_seconds = 0;
+  double rest_seconds = 0;
+};
+
+/// The same job on two numbers of IPUs.
+struct Scaling {
+  std::string from;  ///< Names of the rows.
+  std::string to;
+  double published = 0;  ///< Speed on more IPUs / speed on fewer.
+  double ours = 0;
+  /// Set if the rows have equal replicas but differ in accumulation, so that two equations determine the parts.
+  std::optional<StepParts> published_parts = {};
+  std::optional<StepParts> our_parts = {};
+};
+
+/// Returns the errors of each family, sorted by name, and then of all rows, with the name "all". Rows without a value
+/// do not count.
+std::vector<Errors> errors_of(const std::vector<Row>& rows);
+
+/// Returns the scaling between neighbours of each series, sorted by the number of IPUs. Only throughputs count.
+std::vector<Scaling> scaling_of(const std::vector<Row>& rows);
+
+/// Formats all of the above, and the numbers of the device clock that are fitted (replica/device/calibration.h).
+std::string text_of(const std::vector<Row>& rows);
+
+/// Returns the same as JSON: an object with the lists rows, families, series and fitted. Times are in seconds, errors
+/// and biases are fractions.
+std::string json_of(const std::vector<Row>& rows);
+
+}  // namespace poprun::launcher::validation
