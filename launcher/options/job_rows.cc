@@ -172,7 +172,7 @@ Rows training_update() {
                Real{0, 1e6}),
       file_key("training.no-decay", "REGEX", "",
                "No weight decay for weights whose name matches REGEX; the word 'vectors' stands for one-dimensional "
-               "weights: biases and the scales of normalisations",
+               "weights: biases and the scales of normalisations. With lars, they take the learning rate as it is",
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
@@ -185,7 +185,7 @@ Rows training_update() {
                OneOf<Precision>{}),
       file_key("training.optimizer-precision", "NAME", "float",
                "Precision of the optimiser's state: float, or half for the momentum, or for the mean of the gradients; "
-               "the mean of their squares and master weights stay float",
+               "the mean of their squares, the momentum of lars and master weights stay float",
                OneOf<Precision>{}),
       file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
                "How gradients are reduced over the replicas: mean or sum, both once per step, or every-micro-batch, "

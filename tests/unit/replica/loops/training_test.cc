@@ -306,6 +306,20 @@ TEST(WeightDecay, LeavesAloneWhatIsExempt) {
   EXPECT_NE(none.at("conv2.weight"), all.at("conv2.weight"));
 }
 
+TEST(WeightDecay, ExemptsFromTheTrustRatioOfLars) {
+  const auto trained = [](double trust) {
+    proto::RunConfig job = config(2, 4);
+    set_optimizer(job, "lars", {{"trust-coefficient", trust}});
+    job.mutable_training()->set_steps(1);
+    job.mutable_training()->set_no_decay("vectors");
+    return run(job).records[0].tensors;
+  };
+  const auto small = trained(0.001);
+  for (const auto& [name, weights] : trained(0.1)) {
+    EXPECT_EQ(weights == small.at(name), name.ends_with(".bias")) << name;
+  }
+}
+
 TEST(WeightDecay, NeedsAPatternThatMatchesSomeButNotAll) {
   for (const char* pattern : {"none-such", "."}) {
     proto::RunConfig job = config(1, 4);
