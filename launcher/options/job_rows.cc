@@ -196,6 +196,10 @@ Rows training_update() {
                "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, "
                "regardless of how the batch is split into micro-batches and whether gradients are summed or averaged",
                OneOf<LossMean>{}),
+      file_key("training.label-smoothing", "X", "0",
+               "Train with cross-entropies in which a label stands for the probability 1 - X of its class plus X "
+               "spread evenly over all classes, as in torch.nn.CrossEntropyLoss; evaluation does not smooth labels",
+               Real{0, 1, true, false}),
       file_key("training.loss-scaling", "X|auto", "",
                "Multiply the loss by X so that small gradients do not vanish in half precision; auto finds X and skips "
                "steps that overflow (default: auto with half precision, else 1)",

@@ -94,6 +94,7 @@ class Case:
             "epsilon": draw.choice([1e-8, 1e-6, 1e-3]),
             "steps": draw.choice([3, 5, 8]),
             "loss-scaling": draw.choice(["auto", 1000]),
+            "label-smoothing": draw.choice([0, 0, 0.1, 0.5]),
         }
         if self.optimizer == "lars":
             self.keys["trust-coefficient"] = draw.choice([0.001, 0.1, 1])
@@ -147,7 +148,7 @@ class Case:
         y = torch.tensor(self.y[begin:begin + self.micro_batch]).long()
         x = F.relu(F.linear(x, p["fc1.weight"], p["fc1.bias"]))
         logits = F.linear(x, p["fc2.weight"], p["fc2.bias"])
-        return F.cross_entropy(logits, y)
+        return F.cross_entropy(logits, y, label_smoothing=self.keys["label-smoothing"])
 
     def train(self, frozen=()):
         """Returns the weights after all steps."""

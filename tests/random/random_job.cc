@@ -200,6 +200,9 @@ void draw_training(Draw& draw, Drawn& drawn) {
   if (draw.chance(30)) {
     drawn.arithmetic("training.loss-mean", "tokens");
   }
+  if (draw.chance(20)) {
+    drawn.arithmetic("training.label-smoothing", "0.1");
+  }
   if (draw.chance(30)) {
     drawn.arithmetic("training.clip-norm", draw.one_of({"0.1", "1"}));
   }
