@@ -14,6 +14,7 @@
 #include "launcher/options/rules.h"
 #include "replica/base/text.h"
 #include "replica/choices/choices.h"
+#include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun::launcher {
 namespace {
@@ -127,6 +128,7 @@ void note_what_has_no_effect(Options& options) {
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = choice_of<RateSchedule>(training.schedule()) == RateSchedule::kStep;
   const bool accumulated = accumulates(options.config);
+  const bool is_adapted = !find_optimizer(training.optimizer())->adaptation.empty();
   // A file can set both steps and epochs without a note. The steps then take precedence.
   const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
   struct Case {
@@ -139,7 +141,7 @@ void note_what_has_no_effect(Options& options) {
         Case{"training.schedule-decay", falls, "training.schedule"},
         Case{"training.gradient-accumulation-kind", accumulated, "training.gradient-accumulation"},
         Case{"training.accumulator-precision", accumulated, "training.gradient-accumulation"},
-        Case{"training.no-decay", training.weight_decay() > 0, "training.weight-decay"},
+        Case{"training.no-decay", training.weight_decay() > 0 || is_adapted, "training.weight-decay"},
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
     if (!has_effect && setting.origin != Origin::kDefault) {

@@ -32,6 +32,18 @@ std::vector<std::string> owners(std::string_view name) {
   return names;
 }
 
+/// Returns the names of the optimisers that have this hyper-parameter, each with its default if that differs.
+std::string owners_with_defaults(const HyperParameter& own) {
+  std::vector<std::string> names = owners(own.name);
+  for (std::string& name : names) {
+    const std::string& fallback = find_optimizer(name)->find(own.name)->fallback;
+    if (fallback != own.fallback) {
+      name += " with default " + fallback;
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 OptionRow row_of(const HyperParameter& own) {
   const auto set = [own](Options& options, const std::string& text) -> Refusal {
     const Read<double> value = read(own, text);
@@ -45,7 +57,7 @@ OptionRow row_of(const HyperParameter& own) {
           .section = "training",
           .placeholder = own.range ? "X" : "BOOL",
           .fallback = own.fallback,
-          .help = fmt::format("{} ({})", own.help, fmt::join(owners(own.name), ", ")),
+          .help = fmt::format("{} ({})", own.help, owners_with_defaults(own)),
           .set = set};
 }
 

@@ -172,7 +172,7 @@ Rows training_update() {
                Real{0, 1e6}),
       file_key("training.no-decay", "REGEX", "",
                "No weight decay for weights whose name matches REGEX; the word 'vectors' stands for one-dimensional "
-               "weights: biases and the scales of normalisations",
+               "weights: biases and the scales of normalisations. With lars, they take the learning rate as it is",
                Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step", Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
@@ -185,7 +185,7 @@ Rows training_update() {
                OneOf<Precision>{}),
       file_key("training.optimizer-precision", "NAME", "float",
                "Precision of the optimiser's state: float, or half for the momentum, or for the mean of the gradients; "
-               "the mean of their squares and master weights stay float",
+               "the mean of their squares, the momentum of lars and master weights stay float",
                OneOf<Precision>{}),
       file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
                "How gradients are reduced over the replicas: mean or sum, both once per step, or every-micro-batch, "
@@ -196,6 +196,10 @@ Rows training_update() {
                "counted labels of a step, on all replicas). With tokens, the gradient is that of the whole batch, "
                "regardless of how the batch is split into micro-batches and whether gradients are summed or averaged",
                OneOf<LossMean>{}),
+      file_key("training.label-smoothing", "X", "0",
+               "Train with cross-entropies in which a label stands for the probability 1 - X of its class plus X "
+               "spread evenly over all classes, as in torch.nn.CrossEntropyLoss; evaluation does not smooth labels",
+               Real{0, 1, true, false}),
       file_key("training.loss-scaling", "X|auto", "",
                "Multiply the loss by X so that small gradients do not vanish in half precision; auto finds X and skips "
                "steps that overflow (default: auto with half precision, else 1)",

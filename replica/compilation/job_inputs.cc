@@ -249,6 +249,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   const auto reduction = choice_of<GradientReduction>(config.training().gradient_reduction());
   options.gradients_summed = reduction == GradientReduction::kSum;
   options.weighted_by_labels = weighs_labels(config);
+  options.label_smoothing = config.training().label_smoothing();
   options.frozen = config.training().frozen();
   options.optimizer = {
       .name = config.training().optimizer(),

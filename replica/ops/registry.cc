@@ -28,6 +28,9 @@ std::vector<Operator> collect() {
 #undef POPRUN_FAMILY
   for (const Optimizer& optimizer : all_optimizers()) {
     all.push_back(optimizer.rule);
+    if (optimizer.norms) {
+      all.push_back(*optimizer.norms);
+    }
     if (optimizer.moments) {
       all.push_back(*optimizer.moments);
     }

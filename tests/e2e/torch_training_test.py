@@ -44,13 +44,36 @@ class Lamb(torch.optim.Optimizer):
                 w -= group["lr"] * ratio * u
 
 
-class Case:
-    """A random job: `keys` of its configuration, and its data."""
+class Lars(torch.optim.Optimizer):
+    """You et al., arXiv:1708.03888, as in MLPerf's ResNet: the momentum contains the rate, and exempt parameters, here
+    vectors, have neither weight decay nor a trust ratio."""
 
-    def __init__(self, seed):
+    def __init__(self, parameters, lr, momentum, trust, eps, weight_decay, exempts_vectors):
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "trust": trust, "eps": eps,
+                                      "decay": weight_decay, "exempts_vectors": exempts_vectors})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                decay, ratio = group["decay"], 1
+                if group["exempts_vectors"] and w.dim() <= 1:
+                    decay = 0
+                elif w.norm() > 0 and w.grad.norm() > 0:
+                    ratio = group["trust"] * w.norm() / (w.grad.norm() + decay * w.norm() + group["eps"])
+                state = self.state[w]
+                step = group["lr"] * ratio * (w.grad + decay * w)
+                v = state["v"] = group["momentum"] * state.get("v", 0) + step
+                w -= v
+
+
+class Case:
+    """A random job, except for what is given: `keys` of its configuration, and its data."""
+
+    def __init__(self, seed, optimizer=None, precision=None):
         draw = random.Random(seed)
-        self.optimizer = draw.choice(["sgd", "momentum", "nesterov", "adam", "adamw", "lamb"])
-        self.precision = draw.choice(["float", "float", "half"])
+        self.optimizer = optimizer or draw.choice(["sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars"])
+        self.precision = precision or draw.choice(["float", "float", "half"])
         self.replicas = draw.choice([1, 2, 3, 4])
         adaptive = self.optimizer in ("adam", "adamw", "lamb")
         self.keys = {
@@ -71,7 +94,12 @@ class Case:
             "epsilon": draw.choice([1e-8, 1e-6, 1e-3]),
             "steps": draw.choice([3, 5, 8]),
             "loss-scaling": draw.choice(["auto", 1000]),
+            "label-smoothing": draw.choice([0, 0, 0.1, 0.5]),
         }
+        if self.optimizer == "lars":
+            self.keys["trust-coefficient"] = draw.choice([0.001, 0.1, 1])
+            if draw.random() < 0.5:
+                self.keys["no-decay"] = "vectors"
         if draw.random() < 0.4:
             self.keys["scale-learning-rate"] = draw.choice([4, 32])
         if self.precision == "half":
@@ -108,6 +136,9 @@ class Case:
         if self.optimizer in ("adam", "adamw", "lamb"):
             kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": Lamb}
             return kinds[self.optimizer](parameters, **adam)
+        if self.optimizer == "lars":
+            return Lars(parameters, lr=1, momentum=k["momentum"], trust=k["trust-coefficient"], eps=k["epsilon"],
+                        weight_decay=k["weight-decay"], exempts_vectors="no-decay" in k)
         return torch.optim.SGD(parameters, lr=1, weight_decay=k["weight-decay"],
                                momentum=0 if self.optimizer == "sgd" else k["momentum"],
                                nesterov=self.optimizer == "nesterov")
@@ -117,7 +148,7 @@ class Case:
         y = torch.tensor(self.y[begin:begin + self.micro_batch]).long()
         x = F.relu(F.linear(x, p["fc1.weight"], p["fc1.bias"]))
         logits = F.linear(x, p["fc2.weight"], p["fc2.bias"])
-        return F.cross_entropy(logits, y)
+        return F.cross_entropy(logits, y, label_smoothing=self.keys["label-smoothing"])
 
     def train(self, frozen=()):
         """Returns the weights after all steps."""
@@ -170,8 +201,8 @@ class Optimisers(JobTest):
     def test_see_the_mean_of_many_micro_batches_in_half_precision(self):
         # 3,000 equal terms: a float16 sum would stop growing at 2,048 of them, or overflow.
         for count, scale in ((3000, 1), (40, 16384)):
-            case = Case(3)
-            case.optimizer, case.precision, case.replicas, case.instances = "sgd", "half", 1, 1
+            case = Case(3, "sgd", "half")
+            case.replicas, case.instances = 1, 1
             case.keys.update({"optimizer": "sgd", "nesterov": "false", "clip-norm": 0, "steps": 1,
                               "weight-decay": 0, "schedule": "constant", "warmup-steps": 0,
                               "gradient-accumulation": count, "loss-scaling": scale,
@@ -186,8 +217,7 @@ class Optimisers(JobTest):
 
     def test_leave_frozen_weights_alone(self):
         for optimizer in ("momentum", "lamb"):
-            case = Case(3)
-            case.optimizer, case.precision = optimizer, "float"
+            case = Case(3, optimizer, "float")
             case.keys.update({"optimizer": optimizer,
                               "nesterov": "false", "clip-norm": 0.05, "weight-decay": 0.1,
                               "frozen": "fc1.weight|bias$"})
@@ -207,9 +237,8 @@ class Optimisers(JobTest):
         # Adam's first step is the learning rate, for any gradient: if skipped steps counted, its corrections for the
         # initial zeros would be too small.
         for name in ("adam", "adamw", "lamb"):
-            case = Case(0)
-            case.optimizer = case.keys["optimizer"] = name
-            case.precision, case.replicas, case.instances, case.micro_batch = "half", 2, 1, 2
+            case = Case(0, name, "half")
+            case.replicas, case.instances, case.micro_batch = 2, 1, 2
             case.keys.update({"schedule": "constant", "warmup-steps": 0, "clip-norm": 0, "steps": 6,
                               "loss-scaling": "auto", "gradient-accumulation": 1, "beta1": 0.9,
                               "beta2": 0.999, "epsilon": 1e-8, "learning-rate": 0.01,

@@ -180,7 +180,7 @@ void draw_precision(Draw& draw, Drawn& drawn) {
 }
 
 void draw_training(Draw& draw, Drawn& drawn) {
-  const std::string optimizer = draw.one_of({"sgd", "momentum", "adam", "adamw", "lamb"});
+  const std::string optimizer = draw.one_of({"sgd", "momentum", "adam", "adamw", "lamb", "lars"});
   drawn.arithmetic("training.optimizer", optimizer);
   if (draw.chance(optimizer == "momentum" ? 30 : 2)) {
     drawn.arithmetic("training.nesterov", "true");
@@ -199,6 +199,9 @@ void draw_training(Draw& draw, Drawn& drawn) {
   }
   if (draw.chance(30)) {
     drawn.arithmetic("training.loss-mean", "tokens");
+  }
+  if (draw.chance(20)) {
+    drawn.arithmetic("training.label-smoothing", "0.1");
   }
   if (draw.chance(30)) {
     drawn.arithmetic("training.clip-norm", draw.one_of({"0.1", "1"}));

@@ -154,6 +154,26 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   return {};
 }
 
+/// Smooths the labels of every cross-entropy. Errors: kUsage if the model's loss is another.
+Status smooth_labels(const CompileOptions& options, Region& micro_batch) {
+  if (options.label_smoothing == 0) {
+    return {};
+  }
+  bool found = false;
+  for (Operation& operation : micro_batch.operations) {
+    if (operation.kind == kinds::kSoftmaxCrossEntropy) {
+      operation.attributes.set(kSmoothing, options.label_smoothing);
+      found = true;
+    }
+  }
+  if (!found) {
+    return fail(ErrorCode::kUsage, fmt::format("training.label-smoothing = {}: the loss of {} is not a cross-entropy; "
+                                               "leave this option out",
+                                               options.label_smoothing, options.model));
+  }
+  return {};
+}
+
 Status add_training(const CompileOptions& options, Job& job) {
   const std::vector<Place> places = add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
   TrainingStep step{
@@ -169,6 +189,7 @@ Status add_training(const CompileOptions& options, Job& job) {
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());
   POPRUN_TRY(freeze_statistics(options.frozen, job.graph, job.graph.at(step.micro_batch)));
+  POPRUN_TRY(smooth_labels(options, job.graph.at(step.micro_batch)));
   return check_compute_batches(options, job.graph.at(step.micro_batch));
 }
 

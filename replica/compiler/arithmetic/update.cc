@@ -55,10 +55,10 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   return attributes;
 }
 
-Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOptions& options,
+Result<std::set<TensorId>> without_decay(Builder& builder, const Optimizer& optimizer, const OptimizerOptions& options,
                                          const std::vector<ParameterGradient>& gradients) {
   std::set<TensorId> exempt;
-  if (options.no_decay.empty() || options.weight_decay == 0) {
+  if (options.no_decay.empty() || (options.weight_decay == 0 && optimizer.adaptation.empty())) {
     return exempt;
   }
   const bool vectors = options.no_decay == kVectors;
@@ -105,6 +105,12 @@ std::vector<TensorId> add_states(Builder& builder, TensorId parameter, const Opt
   return states;
 }
 
+/// Adds the tensor of a parameter's two sums of squares, between the two operators of its update.
+TensorId add_sums(Graph& graph, TensorId parameter) {
+  const std::string name = graph.tensor(parameter).name + ".sums-of-squares";
+  return graph.add_tensor({name, {DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor}, Role::kMetric});
+}
+
 /// Appends the operators of one parameter's update, with the operands that ops/optimizers/ defines.
 void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, const ParameterGradient& pair,
               TensorId weights, const std::vector<TensorId>& states, const StepScalars& scalars) {
@@ -119,18 +125,20 @@ void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& at
   if (scalars.factor) {
     by.push_back(*scalars.factor);
   }
-  if (!optimizer.moments) {
-    const std::vector<TensorId> own = join({weights, pair.gradient}, states);
-    builder.update(optimizer.rule.kind, join(join(own, {scalars.rate}), by), attributes, join({weights}, states));
+  const std::vector<TensorId> own = join({weights, pair.gradient}, states);
+  if (optimizer.moments) {
+    const TensorId sums = add_sums(builder.graph(), pair.parameter);
+    builder.update(optimizer.moments->kind, join(own, by), attributes, join(states, {sums}));
+    builder.update(optimizer.rule.kind, join(join(join({weights}, states), {sums, scalars.rate}), by), attributes,
+                   {weights});
     return;
   }
-  const std::string name = builder.graph().tensor(pair.parameter).name + ".sums-of-squares";
-  const TensorId squares =
-      builder.graph().add_tensor({name, {DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor}, Role::kMetric});
-  builder.update(optimizer.moments->kind, join(join({weights, pair.gradient}, states), by), attributes,
-                 join(states, {squares}));
-  builder.update(optimizer.rule.kind, join(join(join({weights}, states), {squares, scalars.rate}), by), attributes,
-                 {weights});
+  std::vector<TensorId> inputs = own;
+  if (optimizer.norms) {
+    inputs.push_back(add_sums(builder.graph(), pair.parameter));
+    builder.update(optimizer.norms->kind, {weights, pair.gradient}, {}, {inputs.back()});
+  }
+  builder.update(optimizer.rule.kind, join(join(inputs, {scalars.rate}), by), attributes, join({weights}, states));
 }
 
 void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, bool master_weights,
@@ -182,9 +190,12 @@ Status add_optimizer(Builder& builder, const OptimizerOptions& options, const st
                      const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
   POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
-  POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, options, gradients));
+  POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, *optimizer, options, gradients));
   Attributes of_exempt = attributes;
   of_exempt.set("weight_decay", 0.0);
+  if (!optimizer->adaptation.empty()) {
+    of_exempt.set(optimizer->adaptation, 0.0);
+  }
   for (const ParameterGradient& pair : gradients) {
     add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes, options.master_weights,
                pair, scalars);

@@ -128,6 +128,7 @@ struct CompileOptions {
   bool gradients_summed = false;           ///< Gradients are summed over the replicas; otherwise averaged.
   bool weighted_by_labels = false;         ///< Each micro-batch's gradient is weighted by its number of labels,
                                            ///< relative to the mean per micro-batch (from the host).
+  double label_smoothing = 0;              ///< Part of a label's probability spread over all classes, in training.
   bool reduces_every_micro_batch = false;  ///< Gradients are reduced before they are accumulated.
   std::string frozen;                      ///< Parameters whose names match this (ECMAScript) are not trained.
   OptimizerOptions optimizer;              ///< The compiler sets `gradient_scale` and `master_weights`.

@@ -45,6 +45,9 @@ inline constexpr const char* kBatchNormUpdate = "batch_norm_update";
 inline constexpr const char* kFoldBatchNorm = "fold_batch_norm";
 inline constexpr const char* kLayerNorm = "layer_norm";
 
+// Losses.
+inline constexpr const char* kSoftmaxCrossEntropy = "softmax_cross_entropy";
+
 }  // namespace poprun::kinds
 
 namespace poprun {
@@ -53,6 +56,9 @@ namespace poprun {
 inline constexpr const char* kInputMajor = "input_major";
 inline constexpr const char* kTransposeA = "transpose_a";
 inline constexpr const char* kTransposeB = "transpose_b";
+
+/// Attribute of a softmax_cross_entropy: the part of a label's probability that is spread over all classes.
+inline constexpr const char* kSmoothing = "smoothing";
 
 /// Attribute of a matmul: the factor by which its result is multiplied.
 inline constexpr const char* kScale = "scale";

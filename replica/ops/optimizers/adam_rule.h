@@ -112,7 +112,7 @@ inline Optimizer optimizer(Operator rule) {
           .counts_updates = true,
           .hyper_parameters = {{"beta1", "0.9", "Decay of the running mean of the gradient", decay},
                                {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},
-                               {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1, false}}}}};
+                               {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1}}}}};
 }
 
 }  // namespace poprun::adam_rule

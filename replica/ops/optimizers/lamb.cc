@@ -94,13 +94,6 @@ POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate, const
   }
 }
 
-/// Returns the norm whose square these limbs hold.
-double norm_of(const std::int32_t* limbs) {
-  SquareSum sum;
-  sum.add(limbs);
-  return std::sqrt(sum.value());
-}
-
 /// Returns |w| / |U|, or 1 if either is 0.
 double trust_ratio(const std::byte* squares) {
   const auto* limbs = reinterpret_cast<const std::int32_t*>(squares);  // NOLINT: an i32 tensor.

@@ -49,6 +49,17 @@ struct Optimizer {
   /// sums of the full tensor. If the factor is kSkip, `moments` changes nothing.
   std::optional<Operator> moments = {};
 
+  /// An operator that runs before a rule that needs the norms of the weights and the gradient over the full tensor. The
+  /// rule then takes their sums of squares before the rate. An optimiser has at most one of `moments` and `norms`.
+  ///
+  ///   norms(w, g)                                                ->  sums i32[2, 42]
+  ///   rule(w*, g, states*..., sums, rate [, step] [, factor])    ->  w, states
+  std::optional<Operator> norms = {};
+
+  /// The hyper-parameter that adapts the rate to each tensor, and that is 0 for tensors exempt by training.no-decay:
+  /// they take the rate as it is. Empty: training.no-decay changes only the weight decay.
+  std::string adaptation = {};
+
   [[nodiscard]] const std::string& name() const { return rule.kind; }
   [[nodiscard]] const HyperParameter* find(std::string_view hyper_parameter) const;
 };

@@ -235,4 +235,10 @@ std::uint64_t SquareSum::digit(std::ptrdiff_t k) const {
   return k < 0 ? 0 : static_cast<std::uint64_t>(digits_[static_cast<std::size_t>(k)]);
 }
 
+double norm_of(const std::int32_t* limbs) {
+  SquareSum sum;
+  sum.add(limbs);
+  return std::sqrt(sum.value());
+}
+
 }  // namespace poprun

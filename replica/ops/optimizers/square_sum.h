@@ -7,7 +7,8 @@
 namespace poprun {
 
 /// The exact sum of the squares of float32 numbers (an exact accumulator). Norms over tensors (clipping, loss scaling,
-/// LAMB) use it so that they depend neither on the order of the elements nor on how a tensor is split and distributed.
+/// LAMB, LARS) use it so that they depend neither on the order of the elements nor on how a tensor is split and
+/// distributed.
 ///
 /// The square of a float32 number is an integer multiple of 2^-298 and below 2^256, so the sum is also such a multiple.
 /// It is stored as a tensor i32[kLimbs] that can be added elementwise, for example by an integer all-reduce:
@@ -46,5 +47,8 @@ class SquareSum {
   std::int64_t infinities_ = 0;
   std::int64_t nans_ = 0;
 };
+
+/// Returns the square root of a sum of squares, given as SquareSum::kLimbs limbs.
+double norm_of(const std::int32_t* limbs);
 
 }  // namespace poprun

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
@@ -25,6 +26,9 @@
 /// not count. `loss` is the mean over the `count` rows that do, and `correct` is the number of these rows whose largest
 /// logit (the first, if several are equal) is at the label. If no row counts, all three are 0. Rows are summed in
 /// order, in double, and the sum is rounded once.
+///
+/// The optional attribute smoothing=s, 0 <= s < 1, smooths the labels, as in torch.nn.CrossEntropyLoss: a label stands
+/// for the probability (1 - s) of its class plus s / K of every class. Without it, s is 0.
 namespace poprun::ops::softmax {
 namespace {
 
@@ -94,6 +98,25 @@ POPRUN_SIMD void write_exponentials(const float* __restrict row, std::int64_t K,
   for (std::int64_t k = 0; k < K; ++k) {
     y[k] = factor * exp_of_negative(row[k] - largest);
   }
+}
+
+/// Returns the sum of row[0, K).
+POPRUN_SIMD double sum_of(const float* row, std::int64_t K) {
+  std::array<double, kLanes> lanes{};
+  std::int64_t k = 0;
+  for (; k + kLanes <= K; k += kLanes) {
+    for (std::int64_t l = 0; l < kLanes; ++l) {
+      lanes[static_cast<std::size_t>(l)] += static_cast<double>(row[k + l]);
+    }
+  }
+  double sum = 0;
+  for (const double lane : lanes) {
+    sum += lane;
+  }
+  for (; k < K; ++k) {
+    sum += static_cast<double>(row[k]);
+  }
+  return sum;
 }
 
 struct Softmax {
@@ -199,9 +222,15 @@ void gradient(Differentiator& d) {
   d.set_input_gradient(0, d.add(std::string{Kind::kKind} + "_gradient", {y, d.output_gradient(0)}, {}, {0})[0]);
 }
 
+/// Returns the part of a label's probability that is spread over all classes.
+double smoothing_of(const Signature& s) {
+  return s.attributes.has(kSmoothing) ? s.attributes.real(kSmoothing) : 0.0;
+}
+
 bool loss_fits(const Signature& s) {
   if (s.inputs.size() < 2 || s.inputs[0].data != DataType::kF32 || s.inputs[0].shape.empty() ||
-      s.inputs[0].shape.back() < 1 || s.inputs[0].layout != Layout::kRowMajor) {
+      s.inputs[0].shape.back() < 1 || s.inputs[0].layout != Layout::kRowMajor ||
+      !(smoothing_of(s) >= 0 && smoothing_of(s) < 1)) {
     return false;
   }
   const Shape& logits = s.inputs[0].shape;
@@ -210,7 +239,8 @@ bool loss_fits(const Signature& s) {
 
 Result<std::vector<TensorType>> loss_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !loss_fits(s)) {
-    return shape_error("softmax_cross_entropy", s, "logits f32[...,K] and labels i32[...]");
+    return shape_error(kinds::kSoftmaxCrossEntropy, s,
+                       "logits f32[...,K], labels i32[...] and, if any, 0 <= smoothing < 1");
   }
   return std::vector<TensorType>(3, TensorType{DataType::kF32, {}, {}});
 }
@@ -218,8 +248,26 @@ Result<std::vector<TensorType>> loss_shape(const Signature& s) {
 struct Rows {
   std::int64_t B;
   std::int64_t K;
+  double smoothing;
 
-  explicit Rows(const Signature& s) : B(s.inputs[1].elements()), K(s.inputs[0].shape.back()) {}
+  explicit Rows(const Signature& s)
+      : B(s.inputs[1].elements()), K(s.inputs[0].shape.back()), smoothing(smoothing_of(s)) {}
+
+  /// Returns the mean of a row's logits, weighted by the probabilities for which its label stands.
+  [[nodiscard]] double expected(const float* row, std::int32_t label) const {
+    const auto own = static_cast<double>(row[label]);
+    return smoothing == 0 ? own : (1 - smoothing) * own + smoothing * sum_of(row, K) / static_cast<double>(K);
+  }
+
+  /// Subtracts from a row's gradient `scale` times the probabilities for which its label stands.
+  void subtract_label(double scale, std::int32_t label, float* gradient) const {
+    if (smoothing > 0) {
+      const auto everywhere = static_cast<float>(scale * smoothing / static_cast<double>(K));
+      std::for_each(gradient, gradient + K, [everywhere](float& x) { x -= everywhere; });
+    }
+    gradient[label] -= static_cast<float>(scale * (1 - smoothing));
+  }
+
   [[nodiscard]] bool counts(std::int32_t label) const { return label >= 0 && label < K; }
 };
 
@@ -239,8 +287,7 @@ std::unique_ptr<Kernel> loss_numerics(const Signature& s) {
       }
       const float* row = t.input_f32(0) + b * rows.K;
       const float largest = largest_of(row, rows.K);
-      loss +=
-          static_cast<double>(largest) - static_cast<double>(row[label]) + std::log(sum_of_exp(row, rows.K, largest));
+      loss += static_cast<double>(largest) - rows.expected(row, label) + std::log(sum_of_exp(row, rows.K, largest));
       correct += std::find(row, row + label + 1, largest) == row + label ? 1 : 0;
       ++count;
     }
@@ -258,7 +305,7 @@ Work loss_work(const Signature& s) {
   return work;
 }
 
-/// softmax_cross_entropy_gradient(logits, labels, dloss f32[])  ->  dlogits
+/// softmax_cross_entropy_gradient(logits, labels, dloss f32[])  [smoothing=.]  ->  dlogits
 Result<std::vector<TensorType>> loss_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 3 || !loss_fits(s)) {
     return shape_error("softmax_cross_entropy_gradient", s, "logits, labels and dloss");
@@ -281,15 +328,15 @@ std::unique_ptr<Kernel> loss_gradient_numerics(const Signature& s) {
       const float largest = largest_of(row, rows.K);
       const double sum = sum_of_exp(row, rows.K, largest);
       write_exponentials(row, rows.K, largest, static_cast<float>(scale / sum), gradient);
-      gradient[labels[b]] -= static_cast<float>(scale);
+      rows.subtract_label(scale, labels[b], gradient);
     }
   });
 }
 
 void loss_gradient(Differentiator& d) {
   const Operation& op = d.operation();
-  d.set_input_gradient(
-      0, d.add("softmax_cross_entropy_gradient", {op.inputs[0], op.inputs[1], d.output_gradient(0)}, {}, {0})[0]);
+  d.set_input_gradient(0, d.add("softmax_cross_entropy_gradient", {op.inputs[0], op.inputs[1], d.output_gradient(0)},
+                                op.attributes, {0})[0]);
 }
 
 }  // namespace
@@ -302,7 +349,7 @@ std::vector<Operator> operators() {
       in_place(
           {"log_softmax_gradient", gradient_shape<LogSoftmax>, nullptr, gradient_work, gradient_numerics<LogSoftmax>},
           {1}),
-      {"softmax_cross_entropy", loss_shape, loss_gradient, loss_work, loss_numerics},
+      {kinds::kSoftmaxCrossEntropy, loss_shape, loss_gradient, loss_work, loss_numerics},
       {"softmax_cross_entropy_gradient", loss_gradient_shape, nullptr, loss_work, loss_gradient_numerics}};
 }
 

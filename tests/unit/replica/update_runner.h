@@ -29,12 +29,17 @@ class UpdateRunner {
         updated.push_back(TensorId{t});
       }
     }
-    if (!rule.moments) {
+    const TensorId squares{static_cast<std::uint32_t>(all.size())};
+    const auto rate = static_cast<std::ptrdiff_t>(2 + states);
+    if (rule.norms) {
+      std::vector<TensorId> apply = all;
+      apply.insert(apply.begin() + rate, squares);
+      operations_ = {{rule.norms->kind, {all[0], all[1]}, {squares}, {}}, {rule.rule.kind, apply, updated, attributes}};
+    } else if (!rule.moments) {
       operations_ = {{rule.rule.kind, all, updated, attributes}};
     } else {
-      const TensorId squares{static_cast<std::uint32_t>(all.size())};
       std::vector<TensorId> moments = all;
-      moments.erase(moments.begin() + 2 + static_cast<std::ptrdiff_t>(states));  // The rate.
+      moments.erase(moments.begin() + rate);
       std::vector<TensorId> apply = all;
       apply.erase(apply.begin() + 1);  // The gradient.
       apply.insert(apply.begin() + 1 + static_cast<std::ptrdiff_t>(states), squares);

@@ -333,6 +333,9 @@ TEST(Options, ALearningRateThatIsZeroInFloat32IsNoted) {
 
 TEST(Options, ThatOthersLeaveWithoutEffectAreNoted) {
   const auto notes = [](const Args& args, std::string_view config) { return parse(args, config)->notes; };
+  EXPECT_THAT(notes({"--training.no-decay", "vectors"}, ""),
+              ElementsAre("training.no-decay = vectors has no effect with training.weight-decay = 0"));
+  EXPECT_THAT(notes({"--training.no-decay", "vectors", "--training.optimizer", "lars"}, ""), IsEmpty());
   const std::string_view file = "[training]\nmomentum = 0.8\nsteps = 5\nepochs = 2\n";
   EXPECT_THAT(notes({}, file), IsEmpty());
   EXPECT_THAT(notes({"--training.optimizer", "adam"}, file),

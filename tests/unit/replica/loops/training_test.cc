@@ -281,6 +281,34 @@ TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
   EXPECT_EQ(outcome.program.parameter_count(), 7840U + 10U + 2U);
 }
 
+TEST(LabelSmoothing, ChangesTheLossOfTrainingButNotOfEvaluation) {
+  const auto trained = [](double smoothing) {
+    proto::RunConfig job = config(2, 4);
+    job.mutable_training()->set_steps(1);
+    job.mutable_training()->set_learning_rate(1e-30);
+    job.mutable_training()->set_label_smoothing(smoothing);
+    return run(job);
+  };
+  const Outcome plain = trained(0);
+  const Outcome smoothed = trained(0.1);
+  EXPECT_NE(smoothed.records[0].steps.at(0).loss, plain.records[0].steps.at(0).loss);
+  EXPECT_EQ(smoothed.records[0].evaluations.at(0).loss, plain.records[0].evaluations.at(0).loss);
+}
+
+TEST(LabelSmoothing, NeedsACrossEntropy) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_label_smoothing(0.1);
+  CompileOptions options = *compile_options(job, testing::dataset());
+  options.forward = [](Builder& builder, const std::vector<TensorId>&, bool) {
+    const TensorId loss = builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "loss");
+    return ModelOutputs{loss, loss, loss};
+  };
+  const auto program = compile(options);
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(program.error().message, HasSubstr("the loss of small-cnn is not a cross-entropy"));
+}
+
 /// Returns the weights of small-cnn after a step of plain SGD with this weight decay.
 std::map<std::string, std::vector<float>> decayed(double decay, const std::string& exempt) {
   proto::RunConfig job = config(2, 4);
@@ -304,6 +332,20 @@ TEST(WeightDecay, LeavesAloneWhatIsExempt) {
     }
   }
   EXPECT_NE(none.at("conv2.weight"), all.at("conv2.weight"));
+}
+
+TEST(WeightDecay, ExemptsFromTheTrustRatioOfLars) {
+  const auto trained = [](double trust) {
+    proto::RunConfig job = config(2, 4);
+    set_optimizer(job, "lars", {{"trust-coefficient", trust}});
+    job.mutable_training()->set_steps(1);
+    job.mutable_training()->set_no_decay("vectors");
+    return run(job).records[0].tensors;
+  };
+  const auto small = trained(0.001);
+  for (const auto& [name, weights] : trained(0.1)) {
+    EXPECT_EQ(weights == small.at(name), name.ends_with(".bias")) << name;
+  }
 }
 
 TEST(WeightDecay, NeedsAPatternThatMatchesSomeButNotAll) {

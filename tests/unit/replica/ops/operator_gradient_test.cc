@@ -134,6 +134,28 @@ TEST_F(SoftmaxCrossEntropy, OfPaddingAloneIsZero) {
   EXPECT_EQ(output(2), 0.0F);
 }
 
+TEST_F(SoftmaxCrossEntropy, OfSmoothingZeroHasTheSameBits) {
+  set_labels({0, -1, 2, 4});
+  Operation smoothed = probe_.operation();
+  smoothed.attributes.set("smoothing", 0.0);
+
+  runner_.run(probe_.operation());
+  const float plain = output(0);
+  runner_.run(smoothed);
+
+  EXPECT_EQ(output(0), plain);
+}
+
+TEST_F(SoftmaxCrossEntropy, RefusesSmoothingOfOne) {
+  for (const double smoothing : {1.0, -0.1}) {
+    Operation smoothed = probe_.operation();
+    smoothed.attributes.set("smoothing", smoothing);
+    const auto shape = find_operator(smoothed.kind)->shape(signature_of(probe_.graph(), smoothed));
+    ASSERT_FALSE(shape);
+    EXPECT_NE(shape.error().message.find("0 <= smoothing < 1"), std::string::npos) << shape.error().message;
+  }
+}
+
 TEST(Operators, AllHaveShapeWorkAndNumerics) {
   EXPECT_FALSE(all_operators().empty());
   for (const Operator& op : all_operators()) {

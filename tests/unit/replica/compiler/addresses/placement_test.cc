@@ -132,6 +132,7 @@ INSTANTIATE_TEST_SUITE_P(All, Placed,
                          Values(Kind{"sgd"}, Kind{"momentum", false, 1, 3}, Kind{"momentum", false, 4, 2, 2},
                                 Kind{"adam", false, 3, 2, 1, 0.5}, Kind{"adamw", true, 2, 2},
                                 Kind{"lamb", false, 4, 1, 1, 1.0}, Kind{"lamb", true, 3, 2, 2, 1.0},
+                                Kind{"lars", false, 4, 1, 1, 1.0}, Kind{"lars", true, 3, 2, 2, 1.0},
                                 Kind{"adam", false, 4, 3, 2, 0, "every-micro-batch"},
                                 Kind{"momentum", true, 2, 3, 1, 0, "every-micro-batch"}),
                          [](const auto& test) {

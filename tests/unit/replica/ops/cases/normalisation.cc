@@ -216,7 +216,8 @@ Arrays log_softmax_gradient(const Arrays& in, const Attributes&) {
 }
 
 /// Returns the loss, the number of correct samples, and the number of samples.
-Arrays cross_entropy(const Arrays& in, const Attributes&) {
+Arrays cross_entropy(const Arrays& in, const Attributes& a) {
+  const double smoothing = a.has("smoothing") ? a.real("smoothing") : 0;
   double loss = 0;
   double correct = 0;
   double count = 0;
@@ -226,7 +227,10 @@ Arrays cross_entropy(const Arrays& in, const Attributes&) {
       return;
     }
     const auto k = static_cast<std::size_t>(label);
-    loss += std::log(sum_of_exponentials(row)) - row[k];
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const double probability = smoothing / static_cast<double>(row.size()) + (c == k ? 1 - smoothing : 0);
+      loss += probability * (std::log(sum_of_exponentials(row)) - row[c]);
+    }
     correct += std::ranges::max_element(row) == row.begin() + static_cast<std::ptrdiff_t>(k);
     count += 1;
   });
@@ -243,15 +247,17 @@ void add_softmax(std::vector<Case>& all) {
       {"log_softmax_gradient", {half({2, 43}, -8, -2), half({2, 43})}, {}, log_softmax_gradient, {0x1p-18, 43}});
   const Input logits = half({5, 19}, -8, 8);
   const Input labels = indices({5}, {0, 18, -1, 7, 19});
-  all.push_back({"softmax_cross_entropy", {logits, labels}, {}, cross_entropy, {0x1p-20, 1}});
-  for (const double loss_scale : {1.0, 4096.0, 1e6}) {
-    all.push_back({"softmax_cross_entropy_gradient",
-                   {logits, labels, scalar(loss_scale)},
-                   {},
-                   [](const Arrays& in, const Attributes& a) {
-                     return Arrays{slope(cross_entropy, {in[0], in[1]}, a, 0, in[2])};
-                   },
-                   {0x1p-20, 4}});
+  for (const Attributes& a : {Attributes{}, Attributes{{"smoothing", 0.1}}, Attributes{{"smoothing", 0.75}}}) {
+    all.push_back({"softmax_cross_entropy", {logits, labels}, a, cross_entropy, {0x1p-20, 1}});
+    for (const double loss_scale : {1.0, 4096.0, 1e6}) {
+      all.push_back({"softmax_cross_entropy_gradient",
+                     {logits, labels, scalar(loss_scale)},
+                     a,
+                     [](const Arrays& in, const Attributes& own) {
+                       return Arrays{slope(cross_entropy, {in[0], in[1]}, own, 0, in[2])};
+                     },
+                     {0x1p-20, 4}});
+    }
   }
 }
 

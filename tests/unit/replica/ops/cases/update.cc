@@ -195,17 +195,19 @@ Arrays lamb_moments(const Arrays& in, const Attributes& a) {
   return out;
 }
 
+/// Returns the norm whose square begins at limb `from`.
+double norm_at(const Array& limbs, std::size_t from) {
+  double sum = 0;
+  for (std::size_t k = 0; k < kDigits; ++k) {
+    sum += std::ldexp(limbs.values[from + k] * kUnit, static_cast<int>(16 * k));
+  }
+  return std::sqrt(sum);
+}
+
 /// Computes the second operator of LAMB, the update with a trust ratio from given squares.
 Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
-  const auto norm = [&in](std::size_t from) {
-    double sum = 0;
-    for (std::size_t k = 0; k < kDigits; ++k) {
-      sum += std::ldexp(in[3].values[from + k] * kUnit, static_cast<int>(16 * k));
-    }
-    return std::sqrt(sum);
-  };
-  const double w = norm(0);
-  const double U = norm(42);
+  const double w = norm_at(in[3], 0);
+  const double U = norm_at(in[3], 42);
   const double ratio = w > 0 && U > 0 ? w / U : 1;
   Array updated = in[0];
   for (std::size_t i = 0; i < updated.values.size(); ++i) {
@@ -241,6 +243,63 @@ void add_lamb(std::vector<Case>& all) {
       const Error error = factor < 0 ? kExact : Error{0x1p-20, 4};
       all.push_back({"lamb", with_factor, a, lamb, error, kUsual, {0}});
     }
+  }
+}
+
+Arrays lars_norms(const Arrays& in, const Attributes& /*a*/) {
+  std::vector<double> sums;
+  for (const Array& tensor : in) {
+    sums.push_back(0);
+    for (const double x : tensor.values) {
+      sums.back() += x * x;
+    }
+  }
+  Array y({2, 42});
+  y.values = limbs_of_both(sums[0], sums[1]);
+  return {y};
+}
+
+/// Computes the second operator of LARS, the update with a local rate from given squares.
+Arrays lars(const Arrays& in, const Attributes& a) {
+  const double factor = in.size() == 6 ? in[5].values[0] : 1;
+  const double scale = a.real("scale") * factor;
+  const double w = norm_at(in[3], 0);
+  const double G = scale * norm_at(in[3], 42);
+  const double trust = a.real("trust-coefficient");
+  const double local =
+      trust > 0 && w > 0 && G > 0 ? trust * w / (G + a.real("weight_decay") * w + a.real("epsilon")) : 1;
+  Array weights = in[0];
+  Array v = in[2];
+  for (std::size_t i = 0; factor >= 0 && i < weights.values.size(); ++i) {
+    const double gradient = scale * in[1].values[i] + a.real("weight_decay") * weights.values[i];
+    v.values[i] = a.real("momentum") * v.values[i] + in[4].values[0] * local * gradient;
+    weights.values[i] -= v.values[i];
+  }
+  return {weights, v};
+}
+
+void add_lars(std::vector<Case>& all) {
+  for (const Input& w : {half({2, 4}, 0.25, 1), single({2, 4}, 0.25, 1)}) {
+    // A double can hold the sum of the squares of few float16 numbers.
+    all.push_back(
+        {"lars_norms", {given(w, {1, -0.5, 0, 2, 3, 0.25, 7, -8}), half({2, 4}, 0.25, 1)}, {}, lars_norms, kExact});
+  }
+  Attributes a{{"scale", 0.5}, {"weight_decay", kDecay}, {"momentum", 0.9}, {"epsilon", 0.0}};
+  for (const double trust : {0.25, 0.0}) {
+    a.set("trust-coefficient", trust);
+    for (const auto& squares : {limbs_of_both(2.25, 4), limbs_of_both(0, 4), limbs_of_both(4, 0)}) {
+      for (const Input& w : {half({kCount}), single({kCount})}) {
+        const std::vector<Input> inputs = {w, half({kCount}), single({kCount}), indices({2, 42}, squares), scalar(0.1)};
+        const Error error{0x1p-20, 4};
+        all.push_back({"lars", inputs, a, lars, error, kUsual, {0, 2}});
+        for (const double factor : {0.25, -1.0}) {
+          std::vector<Input> with_factor = inputs;
+          with_factor.push_back(scalar(factor));
+          all.push_back({"lars", with_factor, a, lars, factor < 0 ? kExact : error, kUsual, {0, 2}});
+        }
+      }
+    }
+    a.set("epsilon", 0.5);
   }
 }
 
@@ -292,6 +351,7 @@ std::vector<Case> update_cases() {
   add_descent(all);
   add_adam(all);
   add_lamb(all);
+  add_lars(all);
   add_factors(all);
   const Definition sum = [](const Arrays& in, const Attributes&) {
     Array y = in[0];

@@ -32,12 +32,17 @@ constexpr double kMomentum = 0.9;
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.99;
 constexpr double kEpsilon = 1e-6;
+constexpr double kTrust = 0.1;
 
 Attributes attributes_of(const std::string& kind) {
   Attributes attributes{{"scale", kScale}, {"weight_decay", kDecay}};
   if (kind == "momentum" || kind == "nesterov") {
     attributes.set("momentum", kMomentum);
     attributes.set("nesterov", std::int64_t{kind == "nesterov" ? 1 : 0});
+  } else if (kind == "lars") {
+    attributes.set("momentum", kMomentum);
+    attributes.set("trust-coefficient", kTrust);
+    attributes.set("epsilon", kEpsilon);
   } else if (kind != "sgd") {
     attributes.set("beta1", kBeta1);
     attributes.set("beta2", kBeta2);
@@ -75,10 +80,28 @@ struct Naive {
       adaptive(kind, g, t);
       return;
     }
+    if (kind == "lars") {
+      layerwise(g);
+      return;
+    }
     for (std::size_t i = 0; i < w.size(); ++i) {
       const double d = kScale * static_cast<double>(g[i]) + kDecay * w[i];
       m[i] = kMomentum * m[i] + d;
       w[i] -= kRate * (kind == "sgd" ? d : kind == "momentum" ? m[i] : d + kMomentum * m[i]);
+    }
+  }
+
+  void layerwise(const std::vector<float>& g) {
+    double w_norm = 0;
+    double g_norm = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      w_norm += w[i] * w[i];
+      g_norm += std::pow(kScale * static_cast<double>(g[i]), 2);
+    }
+    const double local = kTrust * std::sqrt(w_norm) / (std::sqrt(g_norm) + kDecay * std::sqrt(w_norm) + kEpsilon);
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      m[i] = kMomentum * m[i] + kRate * local * (kScale * static_cast<double>(g[i]) + kDecay * w[i]);
+      w[i] -= m[i];
     }
   }
 
@@ -135,7 +158,9 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
   signature.inputs = {{DataType::kF32, {4}, {}}, {DataType::kF32, {5}, {}}};
   const std::string kind = std::string{GetParam()} == "nesterov" ? "momentum" : GetParam();
   const Optimizer& optimizer = *find_optimizer(kind);
-  const Operator& reads_gradient = optimizer.moments ? *optimizer.moments : optimizer.rule;
+  const Operator& reads_gradient = optimizer.moments ? *optimizer.moments
+                                   : optimizer.norms ? *optimizer.norms
+                                                     : optimizer.rule;
 
   const auto shape = reads_gradient.shape(signature);
 
@@ -144,7 +169,8 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
   EXPECT_TRUE(runner_of(GetParam(), {1, 2}).shape());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule, ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
+INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule,
+                         ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars"));
 
 /// An operator of an optimiser, with its inputs and the number of its outputs.
 struct Declared {
@@ -162,20 +188,27 @@ std::vector<Declared> declared_by(const Optimizer& optimizer) {
   for (const HyperParameter& own : optimizer.hyper_parameters) {
     attributes.set(own.name, own.range ? Attribute{own.range->most / 2} : std::int64_t{1});
   }
+  const TensorType squares{DataType::kI32, {2, SquareSum::kLimbs}, {}};
   std::vector<TensorType> inputs(2 + states, tensor);
   if (!optimizer.moments) {
+    std::vector<Declared> all;
+    if (optimizer.norms) {
+      all.push_back({*optimizer.norms, {{tensor, tensor}, {}, {}}, 1});
+      inputs.push_back(squares);
+    }
     inputs.resize(inputs.size() + 1 + counts, scalar);
-    return {{optimizer.rule, {inputs, {}, attributes}, 1 + states}};
+    all.push_back({optimizer.rule, {inputs, {}, attributes}, 1 + states});
+    return all;
   }
   std::vector<TensorType> then(1 + states, tensor);
-  then.push_back({DataType::kI32, {2, SquareSum::kLimbs}, {}});
+  then.push_back(squares);
   inputs.resize(inputs.size() + counts, scalar);
   then.resize(then.size() + 1 + counts, scalar);
   return {{*optimizer.moments, {inputs, {}, attributes}, states + 1}, {optimizer.rule, {then, {}, attributes}, 1}};
 }
 
 TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
-  for (const char* kind : {"sgd", "momentum", "nesterov", "adam", "adamw", "lamb"}) {
+  for (const char* kind : {"sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars"}) {
     SCOPED_TRACE(kind);
     const std::vector<float> weights = {1, -2, 4};
     const std::size_t states = takes_step(kind) ? 2 : std::string_view{kind} == "sgd" ? 0 : 1;
@@ -223,6 +256,9 @@ TEST(Optimizers, DeclareWhatTheirRulesTake) {
       ASSERT_TRUE(outputs) << outputs.error().message;
       EXPECT_EQ(outputs->size(), declared.outputs);
       EXPECT_NE(find_operator(declared.op.kind), nullptr);
+      if (declared.signature.attributes.values().empty()) {
+        continue;  // An operator that only sums.
+      }
       for (const HyperParameter& own : optimizer.hyper_parameters) {
         Signature without = declared.signature;
         without.attributes = {};
@@ -384,6 +420,35 @@ TEST(Lamb, TakesRatioOneWhereTheWeightsAreZero) {
 
   EXPECT_NEAR(runner.weights()[0], -0.1, 1e-5);
   EXPECT_NEAR(runner.weights()[1], 0.1, 1e-5);
+}
+
+TEST(Lars, TakesAStepOfRateTimesTrustTimesTheWeightsNorm) {
+  Attributes attributes = attributes_of("lars");
+  attributes.set("weight_decay", 0.0);
+  attributes.set("epsilon", 0.0);
+  UpdateRunner runner{"lars", attributes, {3.0F, 4.0F}, 1, 0};
+
+  runner.step({1.0F, -2.0F}, {0.5F});
+
+  const double dx = static_cast<double>(runner.weights()[0]) - 3;
+  const double dy = static_cast<double>(runner.weights()[1]) - 4;
+  EXPECT_NEAR(std::hypot(dx, dy), 0.5 * kTrust * 5, 1e-6);
+}
+
+TEST(Lars, TakesTheRateAsItIsWhereTheWeightsOrTheTrustCoefficientAreZero) {
+  UpdateRunner zero = runner_of("lars", {0.0F, 0.0F});
+  Attributes exempt = attributes_of("lars");
+  exempt.set("weight_decay", 0.0);
+  exempt.set("trust-coefficient", 0.0);
+  UpdateRunner plain{"lars", exempt, {3.0F, 4.0F}, 1, 0};
+
+  zero.step({1.0F, -2.0F}, {0.1F});
+  plain.step({1.0F, -2.0F}, {0.1F});
+
+  EXPECT_FLOAT_EQ(zero.weights()[0], -0.05F);
+  EXPECT_FLOAT_EQ(zero.weights()[1], 0.1F);
+  EXPECT_FLOAT_EQ(plain.weights()[0], 2.95F);
+  EXPECT_FLOAT_EQ(plain.weights()[1], 4.1F);
 }
 
 }  // namespace
