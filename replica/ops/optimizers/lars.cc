@@ -135,7 +135,7 @@ Work work(const Signature& s) {
 Optimizer optimizer() {
   return {.rule = on_shards({kKind, shape, nullptr, work, numerics},
                             {.inputs = 3, .outputs = 2}),  // Inputs w, g and v; outputs w and v.
-          .states = {{"momentum", /*may_be_half=*/false}},
+          .states = {{"momentum"}},
           .hyper_parameters =
               {{"momentum", "0.9", "Fraction of the previous update that the next update keeps", {{0, 1, true, false}}},
                {kTrust,

@@ -36,8 +36,9 @@ collectives::JobFolder job_folder() {
 /// Runs a shell command in place of mpirun and records its output.
 class SupervisorTest : public ::testing::Test {
  protected:
-  void start(const std::string& script) {
-    const Child::Program program{"/bin/sh", {"sh", "-c", script}, {{"WORD", "hello"}}, SIGKILL};
+  void start(const std::string& script) { start({"/bin/sh", {"sh", "-c", script}, {{"WORD", "hello"}}, SIGKILL}); }
+
+  void start(const Child::Program& program) {
     const Status started = supervisor_.start_mpirun(
         program, folder_, [this](std::string_view line) { out_.emplace_back(line); },
         [this](std::string_view line) { err_.emplace_back(line); },
@@ -130,6 +131,20 @@ TEST_F(SupervisorTest, StartsProgramsThatHearNoRequests) {
 
   EXPECT_THAT(out_, ElementsAre("alive"));
   EXPECT_EQ(exit_text(status_), "exited with code 0");
+}
+
+TEST_F(SupervisorTest, StartsProgramsWithOnlyTheRequestsBlocked) {
+  sigset_t before;
+  sigset_t of_the_launcher;
+  sigemptyset(&of_the_launcher);
+  sigaddset(&of_the_launcher, SIGWINCH);
+  pthread_sigmask(SIG_BLOCK, &of_the_launcher, &before);
+  start({"/bin/grep", {"grep", "SigBlk", "/proc/self/status"}, {}, SIGKILL});  // A shell would unblock all signals.
+  run();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+  // Bit n - 1 for signal n: HUP 1, INT 2, USR1 10, USR2 12, TERM 15.
+  EXPECT_THAT(out_, ElementsAre("SigBlk:\t0000000000004a03"));
 }
 
 /// Waits until every child of this process has ended, including those that earlier tests killed.

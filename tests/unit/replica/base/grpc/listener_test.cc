@@ -134,6 +134,19 @@ TEST_F(ListenerTest, ClosesAConnectionWithAHeaderOfAnySize) {
   EXPECT_TRUE(is_closed(socket));
 }
 
+TEST_F(ListenerTest, ClosesAConnectionWhoseServerIsGone) {
+  serve({});
+  const int socket = connect();
+  const std::string begin = kPreface + kSettings;
+  send(socket, begin.data(), begin.size(), MSG_NOSIGNAL);
+  pollfd answered{socket, POLLIN, 0};
+  ASSERT_EQ(poll(&answered, 1, 5000), 1);
+
+  server_->Shutdown(std::chrono::system_clock::now() + 100ms);
+
+  EXPECT_TRUE(is_closed(socket));
+}
+
 TEST_F(ListenerTest, ReplacesTheOldestConnectionThatMadeNoCall) {
   serve({.connections = 2});
   const int first = connect();
