@@ -1,10 +1,12 @@
 #include "hostio/datasets/token_windows.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/base/random.h"
 
@@ -13,9 +15,14 @@ namespace {
 
 constexpr std::uint64_t kSequenceMax = 1 << 16;
 
+enum class Task : std::uint8_t { kNextToken, kMaskedLm, kQuestionAnswering };
+
+constexpr std::array<std::string_view, 3> kTasks = {"next-token", "masked-lm", "question-answering"};
+
 struct Windows {
+  Task task = Task::kNextToken;
   std::uint32_t T = 0;
-  std::uint32_t M = 0;  ///< 0 for task next-token.
+  std::uint32_t M = 0;  ///< Only for task masked-lm.
   std::uint32_t mask_token = 0;
   std::uint32_t classes = 0;
   std::uint64_t train_tokens = 0;  ///< Number of tokens before the test part.
@@ -25,19 +32,23 @@ struct Windows {
 
 /// Returns the number of windows of T tokens in a part. With next-token, a window's last label is the token after it.
 std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
-  const std::uint64_t beyond = windows.M == 0 ? 1 : 0;
+  const std::uint64_t beyond = windows.task == Task::kNextToken ? 1 : 0;
   return tokens > beyond ? (tokens - beyond) / windows.T : 0;
 }
 
-Result<bool> masked_task(const Source& source) {
-  const std::string task = source.parameter("task", "next-token");
-  if (task != "next-token" && task != "masked-lm") {
-    return fail(ErrorCode::kUsage, fmt::format("data.task = {} is not allowed; allowed: next-token, masked-lm", task));
+Result<Task> task_of(const Source& source) {
+  const std::string name = source.parameter("task", std::string{kTasks[0]});
+  const auto found = std::ranges::find(kTasks, name);
+  if (found == kTasks.end()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.task = {} is not allowed; allowed: {}", name, fmt::join(kTasks, ", ")));
   }
-  if (task == "next-token" && (source.parameters.contains("masks") || source.parameters.contains("mask-token"))) {
-    return fail(ErrorCode::kUsage, "data.masks and data.mask-token need data.task = masked-lm, but it is next-token");
+  const Task task{static_cast<std::uint8_t>(found - kTasks.begin())};
+  if (task != Task::kMaskedLm && (source.parameters.contains("masks") || source.parameters.contains("mask-token"))) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.masks and data.mask-token need data.task = masked-lm, but it is {}", name));
   }
-  return task == "masked-lm";
+  return task;
 }
 
 /// Sets the fields that only masked-lm uses.
@@ -54,13 +65,14 @@ Status set_masks(const TokenFacts& tokens, const Source& source, Windows& window
 }
 
 Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::string_view name) {
-  POPRUN_ASSIGN(const bool masked, masked_task(source));
-  POPRUN_ASSIGN(const std::uint64_t length,
-                integer_parameter(source.parameters, "sequence-length", 128, 1, kSequenceMax));
   Windows windows;
+  POPRUN_ASSIGN(windows.task, task_of(source));
+  const std::uint64_t least = windows.task == Task::kQuestionAnswering ? 2 : 1;
+  POPRUN_ASSIGN(const std::uint64_t length,
+                integer_parameter(source.parameters, "sequence-length", 128, least, kSequenceMax));
   windows.T = static_cast<std::uint32_t>(length);
   windows.classes = tokens.vocabulary;
-  if (masked) {
+  if (windows.task == Task::kMaskedLm) {
     windows.classes += tokens.specials;
     POPRUN_TRY(set_masks(tokens, source, windows));
   }
@@ -80,13 +92,21 @@ Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::
 proto::Dataset description_of(const Windows& windows) {
   proto::Dataset description;
   add_tensor(description, "tokens", "i32", {windows.T});
-  if (windows.M == 0) {
-    add_tensor(description, "labels", "i32", {windows.T});
-  } else {
-    add_tensor(description, "segments", "i32", {windows.T});
-    add_tensor(description, "positions", "i32", {windows.M});
-    add_tensor(description, "labels", "i32", {windows.M});
-    add_tensor(description, "next_sentence", "i32", {});
+  switch (windows.task) {
+    case Task::kNextToken:
+      add_tensor(description, "labels", "i32", {windows.T});
+      break;
+    case Task::kMaskedLm:
+      add_tensor(description, "segments", "i32", {windows.T});
+      add_tensor(description, "positions", "i32", {windows.M});
+      add_tensor(description, "labels", "i32", {windows.M});
+      add_tensor(description, "next_sentence", "i32", {});
+      break;
+    case Task::kQuestionAnswering:
+      add_tensor(description, "segments", "i32", {windows.T});
+      add_tensor(description, "labels", "i32", {2});
+      description.set_label_classes(windows.T < windows.classes ? windows.T : 0);
+      break;
   }
   description.set_train_items(windows.train_items);
   description.set_test_items(windows.test_items);
@@ -118,7 +138,9 @@ class TokenWindows final : public Dataset {
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
-    const std::vector<std::int32_t> values = windows_.M == 0 ? next_token(sample, tensor) : masked(sample, tensor);
+    const std::vector<std::int32_t> values = windows_.task == Task::kNextToken  ? next_token(sample, tensor)
+                                             : windows_.task == Task::kMaskedLm ? masked(sample, tensor)
+                                                                                : question(sample, tensor);
     std::memcpy(destination.data(), values.data(), destination.size());
   }
 
@@ -161,6 +183,25 @@ class TokenWindows final : public Dataset {
       }
     }
     return tensor == 0 ? tokens : slots;
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> question(const Sample& sample, int tensor) const {
+    std::vector<std::int32_t> tokens = window(sample, 0);
+    const auto text = tokens.begin() + 1;
+    if (tensor == 1) {
+      tokens.front() = 0;
+      std::fill(text, tokens.end(), 1);
+      return tokens;
+    }
+    const bool is_test = sample.split == proto::SPLIT_TEST;
+    const std::uint64_t key = random_key(sample.seed, is_test ? "test questions" : "train questions");
+    tokens.front() = text[philox(key, sample.item, sample.epoch)[0] % (windows_.T - 1)];
+    if (tensor == 0) {
+      return tokens;
+    }
+    const auto first = std::find(text, tokens.end(), tokens.front()) - tokens.begin();
+    const auto last = tokens.rend() - std::find(tokens.rbegin(), tokens.rend(), tokens.front()) - 1;
+    return {static_cast<std::int32_t>(first), static_cast<std::int32_t>(last)};
   }
 
   struct Mask {

@@ -21,11 +21,18 @@
 ///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the long sequence.
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
 ///                     next_sentence i32 (-1: none).
+///   task=question-answering
+///                     tokens i32[T], segments i32[T], labels i32[2]: the first and the last position of the answer.
 ///
 /// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: each epoch draws M positions per window. Of
 /// the tokens at these positions, 80 % become the mask token, 10 % a random token, and 10 % stay unchanged. `positions`
 /// lists the positions in ascending order, and `labels` their original tokens. Windows contain neither [CLS] nor [SEP].
 /// The draw is a function of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
+///
+/// question-answering makes a task with the tensors of SQuAD from any tokens. The question is token 0, which becomes a
+/// copy of the token at a position of the window drawn in the same way; its segment is 0. The rest of the window,
+/// segment 1, is the text. The answer begins at the first occurrence of the question in the text, and ends at the last
+/// one.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
 /// first id that the data does not use).

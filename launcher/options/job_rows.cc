@@ -98,8 +98,9 @@ Rows data() {
   return {
       file_key("data.source", "SOURCE", "fashion-mnist",
                fmt::format("Dataset: {}", fmt::join(hostio::dataset_forms(), ", ")), Text{}),
-      file_key("data.task", "NAME", "", "Task for tokens: next-token (default), or masked-lm as in BERT",
-               Choice{{"next-token", "masked-lm"}}, parameter("task")),
+      file_key("data.task", "NAME", "",
+               "Task for tokens: next-token (default), masked-lm as in BERT, or question-answering as in SQuAD",
+               Choice{{"next-token", "masked-lm", "question-answering"}}, parameter("task")),
       file_key("data.sequence-length", "N", "", "Tokens per sample (default: 128)", Integer{1, 1 << 16},
                parameter("sequence-length")),
       file_key("data.masks", "N", "", "Masked positions per masked-lm sample (default: 15% of the tokens, rounded up)",

@@ -4,9 +4,10 @@
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/transformer.h"
 
-/// BERT (Devlin et al., 2018) with its two pretraining heads (masked language model, next sentence). The parameters
-/// have the names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to the word embedding. Dropout
-/// is applied where Hugging Face applies it, at a single rate. Every token attends to all tokens.
+/// BERT (Devlin et al., 2018) with its two pretraining heads (masked language model, next sentence), or with the head
+/// for SQuAD. The parameters have the names and shapes of Hugging Face's BertForPreTraining or
+/// BertForQuestionAnswering. The decoder is tied to the word embedding. Dropout is applied where Hugging Face applies
+/// it, at a single rate. Every token attends to all tokens. The pretraining heads read:
 ///
 ///   tokens i32[B,T]
 ///   labels i32[B,M]           ids of the masked tokens; ids outside the vocabulary, such as -1, do not count
@@ -18,6 +19,12 @@
 ///                             BertForMaskedLM
 ///
 /// The loss is the sum of the two heads' mean losses; `correct`, `count` and `prediction` cover only the masked tokens.
+///
+/// The head for SQuAD reads tokens, segments and attention_mask, and:
+///
+///   labels i32[B,2]           first and last position of the answer; positions outside the sequence do not count
+///
+/// Its loss is the mean cross-entropy of both positions over all positions of the sequence; the prediction is [B,2,T].
 namespace poprun::models::bert {
 namespace {
 
@@ -131,12 +138,14 @@ void check_segments(Builder& builder, const ModelInputs& inputs, TensorId tokens
   }
 }
 
-ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
-  const Sizes m = layers::transformer_sizes(inputs);
-  const TensorId tokens = layers::tokens(builder, inputs, m);
-  if (inputs.scored()) {
-    check_labels(builder, inputs, tokens);
-  }
+/// The encoder's result x [B,T,H], and the table of words.
+struct Encoded {
+  TensorId x{};
+  TensorId words{};
+};
+
+/// Appends the embeddings and the layers of the encoder.
+Encoded encode(Builder& builder, const Sizes& m, TensorId tokens, const ModelInputs& inputs) {
   check_segments(builder, inputs, tokens);
   builder.layer("bert.embeddings", /*counted=*/false);
   const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
@@ -151,33 +160,80 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
     builder.layer(name);
     x = layer(builder, name, x, m, mask);
   }
+  return {x, words};
+}
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  const Sizes m = layers::transformer_sizes(inputs);
+  const TensorId tokens = layers::tokens(builder, inputs, m);
+  if (inputs.scored()) {
+    check_labels(builder, inputs, tokens);
+  }
+  const Encoded encoded = encode(builder, m, tokens, inputs);
+  if (!builder.status()) {
+    return {};
+  }
   builder.layer("cls", /*counted=*/false);
-  ModelOutputs outputs = masked_tokens(builder, m, x, words, inputs);
+  ModelOutputs outputs = masked_tokens(builder, m, encoded.x, encoded.words, inputs);
   if (!builder.status()) {
     return {};
   }
   if (!outputs.scored || !inputs.has("next_sentence")) {
     return outputs;
   }
-  const LossTerm sentences = next_sentence(builder, m, x, inputs);
+  const LossTerm sentences = next_sentence(builder, m, encoded.x, inputs);
   outputs.terms = {{.loss = outputs.loss, .count = outputs.count}, sentences};
   outputs.loss = builder.add_one("add", {outputs.loss, sentences.loss}, {}, "loss");
   return outputs;
 }
 
+/// Refuses labels other than the first and the last position of each answer.
+void check_answers(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
+  const TensorId labels = inputs.find(builder, "labels");
+  if (!builder.status()) {
+    return;
+  }
+  const TensorType needed{DataType::kI32, {builder.type(tokens).shape[0], 2}, Layout::kRowMajor};
+  if (builder.type(labels) != needed) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs labels of type {}, the first and last position of each "
+                                "answer, but the dataset has {}; check that data.task = question-answering",
+                                to_text(needed), to_text(builder.type(labels)))});
+  }
+}
+
+ModelOutputs build_squad(Builder& builder, const ModelInputs& inputs) {
+  const Sizes m = layers::transformer_sizes(inputs);
+  const TensorId tokens = layers::tokens(builder, inputs, m);
+  if (inputs.scored()) {
+    check_answers(builder, inputs, tokens);
+  }
+  const Encoded encoded = encode(builder, m, tokens, inputs);
+  if (!builder.status()) {
+    return {};
+  }
+  const std::string name = "qa_outputs";
+  builder.layer(name, /*counted=*/false);
+  const TensorId scores = layers::dense(builder, name, encoded.x, {.features = 2});
+  const TensorId logits = builder.add_one("transpose", {scores}, {{"perm", Shape{0, 2, 1}}}, name + ".logits");
+  return layers::score(builder, logits, inputs, "loss");
+}
+
+constexpr std::int64_t kLength = 512;
+
+std::map<std::string, std::int64_t> default_sizes(std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
+  return {
+      {"heads", heads}, {"hidden", hidden}, {"layers", layers}, {"sequence-length", kLength}, {"vocabulary", 30522}};
+}
+
 /// Returns BERT with Devlin et al.'s vocabulary, sequence length and masks per sequence (max_predictions_per_seq).
 Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
-  constexpr std::int64_t kLength = 512;
   constexpr std::int64_t kMasks = 76;
   return {.name = name,
           .description = fmt::format("masked language model and next sentence, {} layers, hidden {}, "
                                      "{} heads",
                                      layers, hidden, heads),
-          .sizes = {{"heads", heads},
-                    {"hidden", hidden},
-                    {"layers", layers},
-                    {"sequence-length", kLength},
-                    {"vocabulary", 30522}},
+          .sizes = default_sizes(layers, hidden, heads),
           .sample = {.tensors = {{"tokens", DataType::kI32, {kLength}},
                                  {"segments", DataType::kI32, {kLength}},
                                  {"positions", DataType::kI32, {kMasks}},
@@ -187,10 +243,25 @@ Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, st
           .build = build};
 }
 
+/// Returns BERT with the head for SQuAD, and with the sequences of Devlin et al.'s run_squad.py.
+Model squad(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
+  constexpr std::int64_t kTokens = 384;
+  return {
+      .name = name,
+      .description = fmt::format("answers of questions (SQuAD), {} layers, hidden {}, {} heads", layers, hidden, heads),
+      .sizes = default_sizes(layers, hidden, heads),
+      .sample = {.tensors = {{"tokens", DataType::kI32, {kTokens}},
+                             {"segments", DataType::kI32, {kTokens}},
+                             {"labels", DataType::kI32, {2}}}},
+      .has_dropout = true,
+      .build = build_squad};
+}
+
 }  // namespace
 
 std::vector<Model> models() {
-  return {bert("bert-base", 12, 768, 12), bert("bert-large", 24, 1024, 16)};
+  return {bert("bert-base", 12, 768, 12), bert("bert-large", 24, 1024, 16), squad("bert-base-squad", 12, 768, 12),
+          squad("bert-large-squad", 24, 1024, 16)};
 }
 
 }  // namespace poprun::models::bert

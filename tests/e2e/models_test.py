@@ -33,6 +33,9 @@ BERT = GPT2.replace("name = gpt2", "name = bert-base").replace(
     "micro-batch-size = 4", "micro-batch-size = 4\ntask = masked-lm\nmasks = 5").replace(
     "optimizer = adam", "optimizer = adamw\nclip-norm = 1.0\nwarmup-steps = 5\nschedule = cosine")
 
+SQUAD = GPT2.replace("name = gpt2", "name = bert-base-squad").replace(
+    "micro-batch-size = 4", "micro-batch-size = 16\ntask = question-answering").replace("steps = 40", "steps = 120")
+
 MLP = """
 [model]
 name = mlp
@@ -63,6 +66,9 @@ class Training(JobTest):
 
     def test_bert_learns_masked_tokens(self):
         self.assert_learns(BERT, 0.75)
+
+    def test_bert_learns_to_answer_questions(self):
+        self.assert_learns(SQUAD, 0.75)
 
     def test_mlp_learns_synthetic_images(self):
         self.assert_learns(MLP, 0.75)

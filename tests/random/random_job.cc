@@ -87,7 +87,8 @@ void draw_images(Draw& draw, Drawn& drawn, const std::string& model) {
 }
 
 void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
-  const bool bert = model == "bert-base";
+  const bool bert = model != "gpt2";
+  const bool squad = model == "bert-base-squad";
   const std::uint64_t layers = draw.chance(60) ? 4 : 1 + draw.below(4);
   const std::string vocabulary = draw.one_of({"61", "96", "256"});
   const std::string length = draw.one_of({"8", "12"});
@@ -99,7 +100,9 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   drawn.arithmetic("model.sequence-length", length);
   drawn.arithmetic("data.source", fmt::format("synthetic:tokens,vocabulary={},items=512", vocabulary));
   drawn.arithmetic("data.sequence-length", length);
-  if (bert) {
+  if (squad) {
+    drawn.arithmetic("data.task", "question-answering");
+  } else if (bert) {
     drawn.arithmetic("data.task", "masked-lm");
     drawn.arithmetic("data.masks", draw.one_of({"1", "3"}));
   }
@@ -110,7 +113,7 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   for (std::uint64_t k = bert ? 0 : 1; k < layers; ++k) {
     drawn.shape.layers.push_back((bert ? "bert.encoder.layer." : "transformer.h.") + std::to_string(k));
   }
-  drawn.shape.layers.emplace_back(bert ? "cls" : "lm_head");
+  drawn.shape.layers.emplace_back(squad ? "qa_outputs" : bert ? "cls" : "lm_head");
   if (draw.chance(20)) {
     drawn.arithmetic("model.embedding-serialisation-factor", draw.one_of({"2", "3", "4"}));
   }
@@ -133,8 +136,8 @@ void draw_onnx(Draw& draw, Drawn& drawn) {
 
 void draw_built_in(Draw& draw, Drawn& drawn) {
   const std::string model =
-      draw.chance(4) ? "resnet18" : draw.one_of({"small-cnn", "mlp", "gpt2", "bert-base", "gpt2", "bert-base"});
-  model == "gpt2" || model == "bert-base" ? draw_transformer(draw, drawn, model) : draw_images(draw, drawn, model);
+      draw.chance(4) ? "resnet18" : draw.one_of({"small-cnn", "mlp", "gpt2", "bert-base", "gpt2", "bert-base-squad"});
+  model == "gpt2" || model.starts_with("bert") ? draw_transformer(draw, drawn, model) : draw_images(draw, drawn, model);
   drawn.arithmetic("data.micro-batch-size",
                    model == "resnet18" && draw.chance(90) ? "2" : draw.one_of({"1", "2", "3"}));
 }

@@ -1,5 +1,6 @@
 /// Samples of language models: next tokens and masks.
 
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -15,7 +16,9 @@ using ::testing::AllOf;
 using testing::Bytes;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Ge;
 using ::testing::HasSubstr;
+using ::testing::Le;
 using testing::TemporaryFolder;
 
 std::vector<std::int32_t> read(const Dataset& dataset, const Sample& sample, int tensor) {
@@ -147,6 +150,37 @@ TEST_F(Language, MasksAsManyPositionsAsAskedFor) {
       }
     }
   }
+}
+
+TEST_F(Language, AsksForATokenOfTheWindow) {
+  const auto dataset = load("text:" + file(20'000) + "?task=question-answering,sequence-length=300");
+  ASSERT_EQ(dataset->description().tensors_size(), 3);
+  EXPECT_EQ(dataset->description().tensors(2).name(), "labels");
+  std::set<std::int32_t> starts;
+  for (std::uint64_t item = 0; item < 60; ++item) {
+    const Sample sample{.item = item, .seed = 7};
+    const auto tokens = read(*dataset, sample, 0);
+    const auto segments = read(*dataset, sample, 1);
+    const auto labels = read(*dataset, sample, 2);
+    for (std::size_t t = 1; t < 300; ++t) {
+      ASSERT_EQ(tokens[t], static_cast<std::int32_t>((item * 300 + t) % 251));
+      ASSERT_EQ(segments[t], 1);
+    }
+    EXPECT_EQ(segments[0], 0);
+    // The bytes of the file repeat after 251.
+    const auto [start, end] = std::pair{labels.at(0), labels.at(1)};
+    EXPECT_EQ(tokens.at(static_cast<std::size_t>(start)), tokens[0]);
+    EXPECT_EQ(tokens.at(static_cast<std::size_t>(end)), tokens[0]);
+    EXPECT_THAT(start, AllOf(Ge(1), Le(251)));
+    EXPECT_EQ(end, start + 251 < 300 ? start + 251 : start);
+    starts.insert(start);
+    EXPECT_EQ(read(*dataset, sample, 2), labels);
+  }
+  EXPECT_GT(starts.size(), 40U) << "drawn at random";
+  EXPECT_THAT(load_dataset("text:" + file(2000) + "?task=question-answering,sequence-length=1").error().message,
+              HasSubstr("sequence-length = 1 is not an integer from 2"));
+  EXPECT_THAT(load_dataset("text:" + file(2000) + "?task=question-answering,masks=2").error().message,
+              HasSubstr("need data.task = masked-lm, but it is question-answering"));
 }
 
 TEST_F(Language, ReplacesMasksAsBertDoes) {

@@ -59,7 +59,7 @@ std::map<std::string, std::pair<std::string, std::string>> listed() {
 // Parameters: the models' papers and reference implementations (torchvision, Hugging Face). Multiply-accumulates:
 // published counts of the residual networks (torchvision's weights page rounds them to 4.09, 7.80, 4.23 and 16.41);
 // small networks and transformers by hand, with S tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, or
-// M (H^2 + H V) + H^2 + 2 H for BERT's heads.
+// M (H^2 + H V) + H^2 + 2 H for BERT's heads, and 2 S H for SQuAD's.
 TEST(ListModels, GivesPublishedCounts) {
   const auto rows = listed();
   const auto expect = [&](const char* name, const char* parameters, const char* gmac) {
@@ -78,6 +78,8 @@ TEST(ListModels, GivesPublishedCounts) {
   expect("vit-large-16", "304,326,632", "61.554712576");
   expect("bert-base", "110,106,428", "50.145308160");
   expect("bert-large", "336,226,108", "169.959811072");
+  expect("bert-base-squad", "108,893,186", "35.333406720");
+  expect("bert-large-squad", "334,094,338", "123.212660736");
   expect("gpt2", "124,439,808", "145.824153600");
   expect("gpt2-medium", "354,823,168", "413.475536896");
   expect("gpt2-large", "774,030,080", "887.285350400");

@@ -89,7 +89,17 @@ TEST(DataFit, BertTakesLabelsOfEveryTokenWithAnAttentionMaskOnly) {
   data.tensors.emplace_back("attention_mask", "i32[2,6]");
   EXPECT_TRUE(build("bert-base", data));
   data.tensors.back().second = "i32[2,5]";
-  EXPECT_THAT(complaint("bert-base", data), AllOf(HasSubstr("attention_mask of type i32[2,6]"), HasSubstr("has i32[2,5]")));
+  EXPECT_THAT(complaint("bert-base", data),
+              AllOf(HasSubstr("attention_mask of type i32[2,6]"), HasSubstr("has i32[2,5]")));
+}
+
+TEST(DataFit, SquadNeedsTheFirstAndLastPositionOfEachAnswer) {
+  Data data = {{{"tokens", "i32[3,6]"}, {"labels", "i32[3,2]"}}, 50, kTiny};
+  EXPECT_TRUE(build("bert-base-squad", data));
+  data.tensors.back().second = "i32[3,6]";
+  EXPECT_THAT(complaint("bert-base-squad", data),
+              AllOf(HasSubstr("needs labels of type i32[3,2]"), HasSubstr("data.task = question-answering")));
+  EXPECT_THAT(complaint("bert-base-squad", {{{"tokens", "i32[3,6]"}}, 50, kTiny}), HasSubstr("needs labels"));
 }
 
 TEST(DataFit, LanguageModelsSayWhichTaskTheyNeed) {
