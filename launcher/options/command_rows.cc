@@ -252,13 +252,14 @@ Rows estimate() {
             *estimate.micro.emplace().mutable_matmul() = work;
           })),
       row("estimate", "convolution", "SIZES", "",
-          "The same for a convolution: BATCHxCHANNELSxHEIGHTxWIDTH,OUTPUTSxHEIGHTxWIDTH, followed by any of ,stride=N "
+          "Estimate one convolution instead: BATCHxCHANNELSxHEIGHTxWIDTH,OUTPUTSxHEIGHTxWIDTH, followed by any of "
+          ",stride=N "
           "(default: 1) ,padding=N (0) and ,groups=N (1)",
           Convolution{}, in_request<EstimateRequest>([](EstimateRequest& estimate, const proto::ConvolutionWork& work) {
             *estimate.micro.emplace().mutable_convolution() = work;
           })),
       row("estimate", "all-reduce", "BYTES", "",
-          "The same for an all-reduce of BYTES of every replica; see -n and --ipus-per-replica",
+          "Estimate one all-reduce of BYTES of every replica instead; see -n and --ipus-per-replica",
           Integer{1, std::uint64_t{1} << 50},
           in_request<EstimateRequest>([](EstimateRequest& estimate, std::uint64_t bytes) {
             estimate.micro.emplace().set_all_reduce_bytes(bytes);
@@ -282,16 +283,18 @@ Rows profile() {
 }
 
 Rows validate() {
-  return {many(Arity::kRepeated,
-               row("validate", "rows", "DIR", "",
-                   "Compare with the results in this folder, one file per result: a train.cfg with a section "
-                   "[published] (--help published); can be repeated (default: the results that come with poprun-emu)",
-                   Text{}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& folder) {
-                     validate.folders.push_back(folder);
-                   }))),
-          row("validate", "format", "NAME", "text", "text, or json for scripts", Choice{{"text", "json"}},
-              in_request<ValidateRequest>(
-                  [](ValidateRequest& validate, const std::string& name) { validate.json = name == "json"; }))};
+  return {
+      many(Arity::kRepeated,
+           row("validate", "rows", "DIR", "",
+               "Compare with the results in this folder, one file per result: a train.cfg with a section "
+               "[published] (--help published); can be repeated (default: the results that come with poprun-emu)",
+               Text{}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& folder) {
+                 validate.folders.push_back(folder);
+               }))),
+      row("validate", "format", "NAME", "text", "Form of the output: text, or json for scripts",
+          Choice{{"text", "json"}}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& name) {
+            validate.json = name == "json";
+          }))};
 }
 
 }  // namespace

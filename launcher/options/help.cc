@@ -95,7 +95,7 @@ std::string introduction() {
   std::vector<std::string> names;
   std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
   return fmt::format("Usage: {}\n", usage_line(Subcommand::kRun)) +
-         fmt::format("       poprun-emu {} [options] train.cfg (--help SUBCOMMAND)\n", fmt::join(names, "|")) +
+         fmt::format("       poprun-emu {} ... (--help SUBCOMMAND)\n", fmt::join(names, "|")) +
          "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
          "Example: poprun-emu -n 16 train.cfg\n\n";
 }

@@ -186,7 +186,9 @@ Rows training_update() {
                OneOf<Precision>{}),
       file_key("training.optimizer-precision", "NAME", "float",
                "Precision of the optimiser's state: float, or half for the momentum, or for the mean of the gradients; "
-               "the mean of their squares, the momentum of lars and master weights stay float",
+               "the mean of their squares and master weights stay float; with lars, the momentum contains the learning "
+               "rate, and "
+               "small updates lose digits",
                OneOf<Precision>{}),
       file_key("training.gradient-reduction", "NAME", word_of(GradientReduction{}),
                "How gradients are reduced over the replicas: mean or sum, both once per step, or every-micro-batch, "
@@ -298,8 +300,8 @@ Rows published() {
                        .set = {}},
                       std::move(kind), [member](Options& o, const auto& value) { o.published.*member = value; });
   };
-  return {key("published.value", "X", "", "The published value; with the unit s, the time of a step",
-              Real{0, 1e18, false}, &Published::value),
+  return {key("published.value", "X", "", "Published value; with the unit s, the time of a step", Real{0, 1e18, false},
+              &Published::value),
           key("published.unit", "NAME", "samples/s", "Unit of the value", Choice{{"samples/s", "s", "TFLOP/s", "GB/s"}},
               &Published::unit),
           key("published.items-per-sample", "X", "1",
@@ -310,7 +312,7 @@ Rows published() {
           key("published.family", "NAME", "", "Results of a family are averaged", Text{}, &Published::family),
           key("published.series", "NAME", "", "Results of a series are one job on different numbers of IPUs", Text{},
               &Published::series),
-          key("published.source", "TEXT", "", "Where the result was published", Text{}, &Published::source),
+          key("published.reference", "TEXT", "", "Where the result was published", Text{}, &Published::reference),
           key("published.conditions", "TEXT", "", "Known differences between the published job and this one", Text{},
               &Published::conditions)};
 }

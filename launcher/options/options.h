@@ -150,8 +150,8 @@ struct Published {
   double items_per_sample = 1;       ///< Sequences that are packed into one sample; counted in samples/s.
   std::string family;                ///< Rows of a family share a mean error.
   std::string series;                ///< Rows of a series are the same job on different numbers of IPUs.
-  std::string source;
-  std::string conditions;  ///< Known differences between the published job and this one.
+  std::string reference;             ///< Where the result was published.
+  std::string conditions;            ///< Known differences between the published job and this one.
 };
 
 /// The user's request. Each value has been checked, both on its own and against the others. The job is not placed yet.

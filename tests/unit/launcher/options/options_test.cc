@@ -433,7 +433,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "io-tiles, bytes-per-tile, host-call, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
             "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
-            "memory, device, report");
+            "memory, device, report, published");
 }
 
 TEST(Options, OfOtherLaunchersAreAnswered) {

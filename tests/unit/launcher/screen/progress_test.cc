@@ -139,7 +139,7 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "  operators    mean 40.00 s, min 38.50 s, max 52.25 s (replica 5, host node1)\n"
             "  exchange     mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
             "  host streams mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
-            "device step    115.2 us, 555,763 samples/s (device clock, mk2, never compared with a chip)\n"
+            "device step    115.2 us, 555,763 samples/s (device clock, mk2, never compared)\n"
             "IPU memory     9.5 MiB peak of 897.0 MiB, 3.2 MiB always live\n"
             "  tiles        tile 3 is the fullest, 87,816 of 638,976 B; 76 kinds of tiles\n"
             "results in     out\n");
