@@ -88,7 +88,7 @@ class Estimate(JobTest):
         for arguments, *parts in (
                 (["--vary", "model.layer=2,4"], "--vary model.layer: unknown key", "model.layers"),
                 (["--vary", "model.heads=2,5"], "--vary model.heads = 5", "hidden = 32"),
-                (["--vary", "model.layers=1", "--vary", "model.layers=2"], "--vary", "given twice"),
+                (["--vary", "model.layers=1", "--vary", "model.layers=2"], "--vary", "given more than once"),
                 (["--vary", "model.layers=2", "--by-layer"], "--by-layer", "--vary"),
                 (["--vary", "model.layers"], "--vary", "KEY=VALUE"),
                 (["--data.source", "nothing:x"], "nothing")):

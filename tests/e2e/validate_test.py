@@ -29,12 +29,14 @@ class Validate(JobTest):
     def test_states_the_errors_that_published_results_show(self):
         job = self.validate("--rows", ROWS, "--format", "json")
         answer = json.loads(job.stdout)
+        page = (ROOT / "launcher/validation/README.md").read_text()
         worst = collections.defaultdict(float)
         stated = {}
         for row in answer["rows"]:
             self.assertTrue(row["fits"], row)
             error = abs(row["ratio"] - 1)
             self.assertLessEqual(error, 0.10, row)
+            self.assertRegex(page, rf"\n{row['name']} .* {row['ratio']:.3f}  yes\n", "the page shows another state")
             if row["stated_error"]:
                 worst[row["family"]] = max(worst[row["family"]], error)
                 stated[row["family"]] = row["stated_error"]
