@@ -53,8 +53,21 @@ Result<std::vector<fs::path>> rows_in(const fs::path& folder) {
   return files;
 }
 
+/// Checks that the unit of a published value is one that the device clock has for this job, product or all-reduce.
+Status check_unit(const fs::path& file, const Options& options) {
+  std::string speed = "samples/s";
+  if (const auto* estimate = std::get_if<EstimateRequest>(&options.request)) {
+    speed = estimate->micro->has_all_reduce_bytes() ? "GB/s" : "TFLOP/s";
+  }
+  const std::string& unit = options.published.unit;
+  return unit == speed || unit == "s"
+             ? Status{}
+             : fail(ErrorCode::kUsage, fmt::format("{}: published.unit = {} does not fit what is compared; use {} or s",
+                                                   file.string(), unit, speed));
+}
+
 /// Returns the options of a row: those of `profile --no-run` or, if the row names a product or an all-reduce, of
-/// `estimate`. Errors: kUsage as for any train.cfg, and if the file has no published value.
+/// `estimate`. Errors: kUsage as for any train.cfg, and if the file has no published value or a unit that does not fit.
 Result<Options> options_of_row(const fs::path& file) {
   POPRUN_ASSIGN(const Published published, published_in(file.string()));
   const std::vector<std::string>& own = published.options;
@@ -68,7 +81,9 @@ Result<Options> options_of_row(const fs::path& file) {
   }
   arguments.insert(arguments.end(), own.begin(), own.end());
   arguments.push_back(file.string());
-  return parse_options(arguments);
+  POPRUN_ASSIGN(Options options, parse_options(arguments));
+  POPRUN_TRY(check_unit(file, options));
+  return options;
 }
 
 /// Fills in our value of a row whose job compiles. Returns the exit code.

@@ -84,9 +84,9 @@ std::string host_text(const proto::HostTime& host) {
 }
 
 std::string device_clock_text(std::string_view ipu, double compared_error) {
-  return fmt::format("device clock, {}, {}", ipu,
-                     compared_error > 0 ? fmt::format("within {:.0f} % of chips", 100 * compared_error)
-                                        : "never compared");
+  return fmt::format(
+      "device clock, {}, {}", ipu,
+      compared_error > 0 ? fmt::format("within {:.0f} % of chips", 100 * compared_error) : "never compared");
 }
 
 std::string rate_text(double samples_per_second) {

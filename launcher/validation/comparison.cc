@@ -130,7 +130,7 @@ nlohmann::ordered_json json_of(const StepParts& parts) {
 
 nlohmann::ordered_json json_of(const Row& row) {
   nlohmann::ordered_json json = {
-      {"name", row.name},           {"family", row.published.family}, {"published", row.published.value},
+      {"name", row.name},           {"family", row.published.family},       {"published", row.published.value},
       {"unit", row.published.unit}, {"reference", row.published.reference}, {"conditions", row.published.conditions}};
   if (!row.failure.empty()) {
     json["failure"] = row.failure;

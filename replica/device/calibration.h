@@ -27,8 +27,8 @@ double host_call_seconds(std::string_view text, std::uint64_t parameters);
 /// Returns every number of the device clock that is fitted, except those that are 0.
 std::span<const FittedSeconds> fitted_numbers();
 
-/// Returns the largest error of the device clock on published results of this kind, as `validate` finds it, rounded up to
-/// whole percents: 0.07. Returns 0 if nobody has published results of this kind. The kind is the model's name for
+/// Returns the largest error of the device clock on published results of this kind, as `validate` finds it, rounded up
+/// to whole percents: 0.07. Returns 0 if nobody has published results of this kind. The kind is the model's name for
 /// training with half precision, and "matmul" for a float32 product.
 double compared_error(std::string_view kind);
 

@@ -76,9 +76,11 @@ class Validate(JobTest):
         (folder / "a.cfg").write_text(SMALL.replace("value = 1e6", ""))
         (folder / "b.cfg").write_text(SMALL.replace("16", "0"))
         (folder / "c.cfg").write_text(SMALL)
+        (folder / "d.cfg").write_text(SMALL.replace("value", "unit = TFLOP/s\nvalue"))
         job = self.validate("--rows", folder, code=64)
         self.assertRegex(job.stderr, r"a\.cfg: published\.value is missing; see --help published\n")
         self.assertRegex(job.stderr, r"b\.cfg:9: micro-batch-size = 0 is not allowed")
+        self.assertRegex(job.stderr, r"d\.cfg: published\.unit = TFLOP/s does not fit what is compared; use samples/s or s")
         self.assertRegex(job.stdout, r"\nb +0 +cannot be compared\nc +1,000,000 samples/s ")
 
     def test_refuses_bad_input_in_a_line(self):

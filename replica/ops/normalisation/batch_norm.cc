@@ -136,8 +136,8 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
 }
 
 /// Counts two reads of x and seven operations per element.
-/// Counts popnn's passes (poplibs, lib/popnn/BatchNorm.cpp): the mean and the mean square read x, and the factor and the
-/// addend read and write it.
+/// Counts popnn's passes (poplibs, lib/popnn/BatchNorm.cpp): the mean and the mean square read x, and the factor and
+/// the addend read and write it.
 Work training_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic = s.inputs[0].bytes() * 6;
