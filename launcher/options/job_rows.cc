@@ -272,6 +272,10 @@ Rows device_report() {
                    "Extra host time for each training step: that of a framework (" + host_call_list() +
                        "), fitted to published results, or a number of seconds",
                    HostCall{}),
+          file_key("device.steps-per-call", "N", "1",
+                   "Training steps that share the host time of one call, like PopTorch's deviceIterations and "
+                   "TensorFlow's steps_per_execution",
+                   Integer{1, 1'000'000}),
           file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",
                    Integer{1, 1'000'000'000'000'000}),
           with_value({.name = "report.dump-tensors",

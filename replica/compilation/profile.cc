@@ -215,7 +215,9 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   device.set_compared_error(error_of_such_jobs(config));
   *device.mutable_host() = host_time(program, called, call, steps);
   if (const std::string& host_call = config.device().host_call(); !inference && !host_call.empty()) {
-    device.mutable_host()->set_call_seconds(host_call_seconds(host_call, program.parameter_count()));
+    const double steps_per_call = std::max(1U, config.device().steps_per_call());
+    device.mutable_host()->set_calls(1 / steps_per_call);
+    device.mutable_host()->set_call_seconds(host_call_seconds(host_call, program.parameter_count()) / steps_per_call);
     device.mutable_host()->set_calls_are_counted(true);
     device.set_step_seconds(device.step_seconds() + device.host().call_seconds());
   }

@@ -119,6 +119,18 @@ TEST(DeviceTime, OfAStepIncludesTheHostCallIfTheJobAsksForIt) {
   }
 }
 
+TEST(DeviceTime, SharesTheHostCallAmongTheStepsOfACall) {
+  proto::RunConfig config = one_replica();
+  const proto::DeviceTime without = device_time(streaming_program("train"), config, {});
+  config.mutable_device()->set_host_call("0.5");
+  config.mutable_device()->set_steps_per_call(50);
+
+  const proto::DeviceTime time = device_time(streaming_program("train"), config, {});
+
+  EXPECT_DOUBLE_EQ(time.host().calls(), 0.02);
+  EXPECT_DOUBLE_EQ(time.step_seconds(), without.step_seconds() + 0.01);
+}
+
 TEST(DeviceTime, SharesOneCallAmongTheBatchesOfInference) {
   proto::RunConfig config = one_replica();
   config.set_inference(true);
