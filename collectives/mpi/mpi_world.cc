@@ -119,7 +119,8 @@ Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limi
   return all;
 }
 
-/// Returns the processes in replica order; index i of `all` is MPI rank i. Hosts are numbered by their first replicas.
+/// Returns the processes in replica order; index i of `all` is MPI rank i. Hosts are numbered
+/// in the order of their first replicas.
 Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std::size_t replicas) {
   std::vector<Process> processes;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

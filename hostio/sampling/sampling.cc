@@ -105,10 +105,9 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
   } else if (selection.split() == proto::SPLIT_TEST || selection.split() == proto::SPLIT_TRAIN_ONCE) {
     POPRUN_ASSIGN(sampler.batch_count_, evaluation_batches(items, selection));
   } else {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("selection: split must be SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, but its number is {}",
-                    static_cast<int>(selection.split())));
+    return fail(ErrorCode::kUsage,
+                fmt::format("selection: split must be SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, but its value is {}",
+                            static_cast<int>(selection.split())));
   }
   sampler.selection_ = selection;
   sampler.key_ = random_key(selection.seed(), "epoch permutation");

@@ -216,7 +216,7 @@ class PrefetchingStream final : public HostStream {
     changed_.notify_all();
   }
 
-  /// Returns the maximum number of batches in flight, including any that are already in flight.
+  /// Returns how many batches may be in flight now, including those that already are.
   std::uint32_t room() {
     const std::lock_guard lock(mutex_);
     return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());

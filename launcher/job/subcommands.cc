@@ -156,7 +156,7 @@ std::string micro_text(const Options& options, const proto::MicroAnswer& answer)
     }
   };
   if (!text.empty()) {
-    text += "with copies of the input, calls and synchronisation\n";
+    text += "including calls, synchronisation and copies of the input\n";
   }
   part("compute", cost.compute_cycles());
   part("exchange", cost.exchange_cycles());

@@ -270,7 +270,7 @@ Read<double> LossScale::read(const std::string& text) const {
 }
 
 Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const {
-  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., with steps of 1 and above";
+  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., where each STEP is at least 1";
   const std::size_t at = text.rfind('@');
   if (at == std::string::npos || at == 0) {
     return allowed(form);

@@ -314,7 +314,7 @@ Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
     main_file_written_ = true;
   }
   if (metrics_) {
-    POPRUN_TRY(metrics_->finish());  // The profile, which is written below, syncs the folder.
+    POPRUN_TRY(metrics_->finish());  // Writing the profile, below, syncs the folder.
   }
   if (config_.has_profile()) {
     return {};  // `poprun-emu profile` writes the profile itself, with more figures.

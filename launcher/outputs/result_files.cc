@@ -178,8 +178,8 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
     return {};
   }
   return fail(ErrorCode::kInfrastructure,
-              fmt::format("--output-dir {}: the weights need {}, but its disk has only {} free; make room, or choose a "
-                          "different folder",
+              fmt::format("--output-dir {}: the weights need {}, but the folder's disk has only {} free; make room, or "
+                          "choose a different folder",
                           folder, mebibytes_text(bytes), mebibytes_text(free)),
               {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
                                     .had = Bytes{static_cast<std::int64_t>(free)}}});

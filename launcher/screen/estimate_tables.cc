@@ -298,7 +298,7 @@ std::string purposes_text(const std::string& key, const std::vector<VariedRow>& 
     }
     text.erase(text.find_last_not_of(' ') + 1);
   }
-  return text + "\nbytes on all IPUs, each at its fullest step; everything but data is code\n";
+  return text + "\nbytes on all IPUs, each at its fullest step; all columns except data count code\n";
 }
 
 /// Returns a row per layer and, if `blocks` is true, a row below it for each of its blocks, with the formula.

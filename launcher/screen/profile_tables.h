@@ -35,7 +35,7 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
 /// Formats a share from 0 to 1 as "12.3 %".
 std::string percent(double share);
 
-/// Formats bytes in a tile's memory, with digits in groups: "1,234 B".
+/// Formats a number of bytes in a tile's memory, with thousands separators: "1,234 B".
 std::string of_tile(std::uint64_t bytes);
 
 /// Returns the letter that represents a category in bars: a capital for bytes that are always live.

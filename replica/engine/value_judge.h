@@ -69,7 +69,7 @@ class ValueJudge {
   /// Checks that tensors are finite; `use` describes how they are used. Errors: kData.
   [[nodiscard]] Status check(std::span<const std::uint32_t> tensors, std::string_view use) const;
 
-  /// Describes the index of an operator's input 1 that is out of range for its input 0.
+  /// Describes an index in an operator's input 1 that is out of range for its input 0.
   [[nodiscard]] std::string text_of(const StrayIndex& stray, const proto::Execute& step) const;
 
  private:

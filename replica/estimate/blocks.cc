@@ -229,7 +229,8 @@ class Finder {
     }
   }
 
-  /// Records the block of an operation by its output, even without parameters, since later operations may add some.
+  /// Records the block of an operation under its output, even if the block has no parameters yet: later operations may
+  /// add some.
   void remember(const Operation& operation) {
     const BlockKind kind = kind_of(operation);
     if (operation.outputs.empty() || made_by_.contains(operation.outputs[0])) {

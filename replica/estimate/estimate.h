@@ -52,7 +52,7 @@ struct Estimate {
   std::int64_t trained = 0;      ///< Parameters that training updates or, in inference, could update.
 
   guide::Counts guide_inference;
-  std::optional<guide::Counts> guide_training;  ///< Not set in inference, like `kept` and `training`.
+  std::optional<guide::Counts> guide_training;  ///< Unset in inference, as are `kept` and `training`.
 
   Needs inference;
   std::optional<Needs> kept;

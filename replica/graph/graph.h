@@ -55,7 +55,8 @@ struct Tensor {
   Role role = Role::kActivation;
   bool keeps_f32 = false;  ///< Stays float32 in a half-precision job.
   std::uint32_t ipu = 0;   ///< Index, in the replica, of the IPU that holds it.
-  /// The tensor that it duplicates: on another IPU, for another stage, in a stash, or recomputed in the backward pass.
+  /// The original, if this tensor is a copy: one on another IPU, for another stage, in a stash, or recomputed in the
+  /// backward pass.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
   /// The type of the full tensor, if this tensor is a shard (one replica's part of it). A shard has one dimension.

@@ -86,7 +86,7 @@ class CoordinatorClient final : public ProgressSink {
   /// the clock's epoch if none ever did. The other replicas, which wait for that replica, must be patient.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
-  /// Returns the step after which the launcher last asked for a checkpoint, or 0 if it has not asked.
+  /// Returns the step after which a checkpoint is wanted by the latest request of the launcher, or 0 if there was none.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
   [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }

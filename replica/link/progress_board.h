@@ -21,9 +21,9 @@ class ProgressBoard {
  public:
   ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas);
 
-  /// Requires: the replica belongs to this instance.
+  /// Records the replica's step and activity. Requires: the replica belongs to this instance.
   void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
-  /// Does the same for the replica's current step.
+  /// Records the replica's activity without changing its step.
   void write(ReplicaId replica, std::string_view activity);
   /// Records the wall seconds spent in operators over the replica's `steps` training steps so far.
   void operators(ReplicaId replica, std::uint64_t steps, double seconds);

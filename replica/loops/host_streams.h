@@ -73,7 +73,7 @@ class BatchWindow {
 struct LabelTensor {
   std::string name;        ///< Name in the dataset.
   std::size_t field = 0;   ///< Index among a batch's tensors.
-  bool is_integer = true;  ///< True for i32: labels >= 0 count. False for f32: each sample without a NaN counts.
+  bool is_integer = true;  ///< i32: labels >= 0 are counted. f32: every sample without a NaN is counted.
 };
 
 /// Counts, in one replica's batches, the labels over which the loss is averaged (see softmax_cross_entropy, and

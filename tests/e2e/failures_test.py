@@ -151,7 +151,7 @@ class Memory(JobTest):
 
     def test_on_the_disks_of_a_start_and_of_the_weights_is_named_before_training(self):
         for folder, code, first_line in (
-                ("folders", 69, "Open MPI needs 8.1 MiB in "), ("results", 75, "the weights need 1.6 MiB, but its disk has ")):
+                ("folders", 69, "Open MPI needs 8.1 MiB in "), ("results", 75, "the weights need 1.6 MiB, but the folder's disk has ")):
             disk = self.folder / folder
             disk.mkdir(parents=True)
             small = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m none {disk} && exec "$0" "$@"']

@@ -110,7 +110,7 @@ class FullDisk(JobTest):
     def test_that_is_too_small_for_the_weights_is_named_and_not_tried_again(self):
         job = self.start_on_disk("--restarts", 3, size="1m")
         self.assertEqual(job.wait(60), 75, job.stderr)
-        self.assertIn("the weights need 1.6 MiB, but its disk has", job.stderr)
+        self.assertIn("the weights need 1.6 MiB, but the folder's disk has", job.stderr)
         self.assertNotIn("restart 1 of", job.stderr)
         self.assert_gone(job)
 

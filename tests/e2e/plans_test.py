@@ -125,7 +125,7 @@ class Memory(PlansTest):
     def test_of_weights_that_may_be_off_the_chip_is_the_plan_on_the_chip_if_that_fits(self):
         """It fits into the first memory unchanged, into the others only with outlining."""
         config = BERT.format(layers=8)
-        for bytes_per_tile, outlined in ((325_000, False), (260_000, True), (215_000, True)):
+        for bytes_per_tile, outlined in ((325_000, False), (215_000, True), (195_000, True)):
             with self.subTest(bytes_per_tile):
                 device = (*self.SMALL, bytes_per_tile)
                 on_chip = self.plan(*device, config=config)
@@ -193,7 +193,7 @@ clip-norm = 1
         for proportion in (0.75, 0.05):
             job = self.profile("--memory.available-memory-proportion", proportion, config=RESNEXT, code=86)
             always_live.append(job.profile()["plannedMemory"][0]["alwaysLive"])
-        self.assertGreater(always_live[1], 0.9 * always_live[0])
+        self.assertGreater(always_live[1], 0.85 * always_live[0])
 
 
 class Remedies(PlansTest):

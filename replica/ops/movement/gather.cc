@@ -151,7 +151,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
       !lies_within(s.attributes)) {
     return shape_error(kinds::kGatherGradient, s,
-                       "dy of gather's output shape, indices, optionally base of input_shape=[..]");
+                       "dy with gather's output shape, indices and, optionally, base with the shape input_shape=[..]");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}};
 }

@@ -198,7 +198,7 @@ class PhaseOrder {
     }
   }
 
-  /// Moves an operation that changes no variable to the last region that the following operations allow.
+  /// Moves an operation, unless it changes a variable, to the last region that the following operations allow.
   void lower(Moved& moved) {
     const Operation& operation = moved.operation;
     const bool changes = std::ranges::any_of(operation.outputs, [this](TensorId id) {

@@ -133,7 +133,7 @@ TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
 
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kInfrastructure);
-  EXPECT_THAT(taken.error().message, HasSubstr("the weights need 4,398,046,511,104.0 MiB, but its disk has "));
+  EXPECT_THAT(taken.error().message, HasSubstr("the weights need 4,398,046,511,104.0 MiB, but the folder's disk has "));
   config_.set_inference(true);
   EXPECT_TRUE(results_.take(item));
 }
