@@ -133,6 +133,31 @@ def resnet(s, blocks, bottlenecks, groups=1):
     return s.cross_entropy(s.stored("fc", s.linear("fc", x)), "labels")
 
 
+def efficientnet_b0(s):
+    def silu(x):
+        return x * torch.sigmoid(x)
+
+    def normalised(name, x, **geometry):
+        return s.batch_norm(f"{name}.1", s.conv(f"{name}.0", x, **geometry))
+
+    x = silu(normalised("features.0", s.dumped["normalized"].double(), stride=2, padding=1))
+    stages = [(3, 1, 1), (3, 2, 2), (5, 2, 2), (3, 2, 3), (5, 1, 3), (5, 2, 4), (3, 1, 1)]
+    for stage, (kernel, stride, count) in enumerate(stages, 1):
+        for block in range(count):
+            name = f"features.{stage}.{block}.block"
+            y, part = x, 0
+            if stage > 1:
+                y, part = silu(normalised(f"{name}.0", y)), 1
+            y = silu(normalised(f"{name}.{part}", y, stride=1 if block else stride, padding=kernel // 2,
+                                groups=y.shape[1]))
+            gate = silu(s.conv(f"{name}.{part + 1}.fc1", y.mean((2, 3), keepdim=True)))
+            y = y * torch.sigmoid(s.conv(f"{name}.{part + 1}.fc2", gate))
+            y = normalised(f"{name}.{part + 2}", y)
+            x = x + y if block else y
+    x = silu(normalised("features.8", x)).mean((2, 3))
+    return s.cross_entropy(s.linear("classifier.1", x), "labels")
+
+
 HEADS = 3
 DROPPED = 0.1
 LIMITS = {"float": 1e-4, "half": 2e-2}
@@ -341,6 +366,9 @@ class TorchStep(JobTest):
     def test_of_resnexts(self):
         self.compare_bottlenecks("resnext50-32x4d", (3, 4, 6, 3), ("float", "half"), 32)
         self.compare_bottlenecks("resnext101-32x8d", (3, 4, 23, 3), ("half",), 32)
+
+    def test_of_an_efficientnet(self):
+        self.compare(efficientnet_b0, "efficientnet-b0", images(3, 64), 8)
 
     def test_of_vision_transformers(self):
         sizes = {"layers": 2, "hidden": 24, "heads": HEADS}

@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-#include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -9,7 +9,8 @@
 namespace poprun::layers {
 namespace {
 
-/// Number of groups of channels in group normalisation (Wu and He, "Group normalization", 2018).
+/// Number of groups of channels in group normalisation (Wu and He, "Group normalization", 2018). Channels that it does
+/// not divide form fewer groups.
 constexpr std::int64_t kGroups = 32;
 
 TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Norm& norm) {
@@ -18,17 +19,9 @@ TensorId normalise(Builder& builder, const std::string& name, TensorId x, const 
   }
   const std::int64_t channels = builder.type(x).shape[1];
   return group_norm(builder, name, x,
-                    norm.kind == Normalisation::kGroup   ? std::min(kGroups, channels)
+                    norm.kind == Normalisation::kGroup   ? std::gcd(kGroups, channels)
                     : norm.kind == Normalisation::kLayer ? 1
                                                          : channels);
-}
-
-/// Adds a bias-free convolution followed by normalisation, with torchvision's names.
-TensorId normalised(Builder& builder, const std::string& convolution, const std::string& name, TensorId x,
-                    Convolution c, const Norm& norm) {
-  c.bias = false;
-  c.kaiming_normal = true;
-  return normalise(builder, name, conv2d(builder, convolution, x, c), norm);
 }
 
 /// Adds the end of a block: relu(y + x). If the types of x and y differ, x first passes through a 1x1 convolution.
@@ -48,6 +41,13 @@ TensorId residual(Builder& builder, const std::string& name, const std::string& 
 
 Sample imagenet_sample() {
   return {.tensors = {{"images", DataType::kU8, {3, 224, 224}}, {"labels", DataType::kI32, {}}}, .classes = 1000};
+}
+
+TensorId normalised(Builder& builder, const std::string& convolution, const std::string& name, TensorId x,
+                    Convolution c, const Norm& norm) {
+  c.bias = false;
+  c.kaiming_normal = true;
+  return normalise(builder, name, conv2d(builder, convolution, x, c), norm);
 }
 
 TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels, std::int64_t stride,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "replica/models/layers/layers.h"
 #include "replica/models/layers/model.h"
 
 namespace poprun::layers {
@@ -24,6 +25,11 @@ struct ResNet {
 
 /// Returns the sample data of ImageNet: images of 224 x 224 pixels and three channels, and 1000 classes.
 Sample imagenet_sample();
+
+/// Adds a convolution without bias, called `convolution`, with initial weights as in kaiming_normal_, followed by
+/// normalisation, called `name`.
+TensorId normalised(Builder& builder, const std::string& convolution, const std::string& name, TensorId x,
+                    Convolution c, const Norm& norm);
 
 /// Adds torchvision's `Bottleneck`: a 1x1 convolution, a 3x3 convolution with the stride ("v1.5") and the groups, and a
 /// 1x1 convolution to `channels`, each followed by normalisation. The result is added to x, or to a 1x1 convolution of

@@ -54,8 +54,8 @@ std::string type_of(const Graph& graph, const std::string& name) {
   return graph.has(name) ? to_text(graph.tensor(graph.find(name)).type) : "none";
 }
 
-TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
-  const Model model = *find_model("resnet18");
+void expect_parameters_without_batch_normalisation(const std::string& name, std::int64_t count) {
+  const Model model = *find_model(name);
   for (const Normalisation kind : {Normalisation::kGroup, Normalisation::kLayer, Normalisation::kInstance}) {
     Graph graph;
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
@@ -68,9 +68,17 @@ TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
                           .normalisation = kind,
                           .sizes = model.sizes});
     ASSERT_TRUE(builder.status()) << builder.status().error().message;
-    EXPECT_EQ(elements(graph, Role::kParameter), 11'689'512) << word_of(kind);
+    EXPECT_EQ(elements(graph, Role::kParameter), count) << word_of(kind);
     EXPECT_EQ(elements(graph, Role::kBuffer), 0) << word_of(kind);
   }
+}
+
+TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
+  expect_parameters_without_batch_normalisation("resnet18", 11'689'512);
+}
+
+TEST(EfficientNet, KeepsItsParametersWithoutBatchNormalisation) {
+  expect_parameters_without_batch_normalisation("efficientnet-b0", 5'288'548);
 }
 
 TEST(ResNet, HasTorchvisionsParameterCounts) {
@@ -80,6 +88,43 @@ TEST(ResNet, HasTorchvisionsParameterCounts) {
   for (const auto& [name, count] : counts) {
     EXPECT_EQ(elements(job_of(name, {3, 224, 224}, 1000), Role::kParameter), count) << name;
   }
+}
+
+TEST(EfficientNet, HasTorchvisionsParameterCounts) {
+  const std::map<std::string, std::int64_t> counts = {{"efficientnet-b0", 5'288'548},
+                                                      {"efficientnet-b1", 7'794'184},
+                                                      {"efficientnet-b2", 9'109'994},
+                                                      {"efficientnet-b3", 12'233'232},
+                                                      {"efficientnet-b4", 19'341'616}};
+  for (const auto& [name, count] : counts) {
+    EXPECT_EQ(elements(job_of(name, {3, 224, 224}, 1000), Role::kParameter), count) << name;
+  }
+}
+
+TEST(EfficientNet, HasTorchvisionsNamesAndShapes) {
+  const Graph graph = job_of("efficientnet-b0", {3, 224, 224}, 1000);
+  const auto shape = [&](const std::string& name) { return type_of(graph, name); };
+  EXPECT_EQ(shape("features.0.0.weight"), "f32[32,3,3,3]");
+  EXPECT_EQ(shape("features.0.1.running_var"), "f32[32]");
+  // The first block does not expand: its parts are the depthwise convolution, the gate and the 1x1 convolution.
+  EXPECT_EQ(shape("features.1.0.block.0.0.weight"), "f32[32,1,3,3]");
+  EXPECT_EQ(shape("features.1.0.block.1.fc1.weight"), "f32[8,32,1,1]");
+  EXPECT_EQ(shape("features.1.0.block.2.0.weight"), "f32[16,32,1,1]");
+  EXPECT_EQ(shape("features.1.0.block.3.0.weight"), "none");
+  EXPECT_EQ(shape("features.3.1.block.0.0.weight"), "f32[240,40,1,1]");
+  EXPECT_EQ(shape("features.3.1.block.1.0.weight"), "f32[240,1,5,5]");
+  EXPECT_EQ(shape("features.3.1.block.2.fc1.weight"), "f32[10,240,1,1]");
+  EXPECT_EQ(shape("features.3.1.block.2.fc2.bias"), "f32[240]");
+  EXPECT_EQ(shape("features.3.1.block.3.1.bias"), "f32[40]");
+  EXPECT_EQ(shape("features.3.1.block.0.0.bias"), "none");
+  EXPECT_EQ(shape("features.6.3.add"), "f32[2,192,7,7]{nhwc}");
+  EXPECT_EQ(shape("features.6.0.add"), "none") << "the stride is 2";
+  EXPECT_EQ(shape("features.7.0.block.3.0.weight"), "f32[320,1152,1,1]");
+  EXPECT_EQ(shape("features.8.0.weight"), "f32[1280,320,1,1]");
+  EXPECT_EQ(shape("classifier.1.weight"), "f32[1000,1280]");
+  // There are 213 parameter tensors and 49 pairs of running statistics, as in torchvision's state dict.
+  EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kParameter, &Tensor::role), 213);
+  EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kBuffer, &Tensor::role), 98);
 }
 
 TEST(Vit, HasHuggingFacesNamesAndShapes) {

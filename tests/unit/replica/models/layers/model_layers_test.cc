@@ -60,6 +60,12 @@ TEST(ModelLayers, AreConvolutionsResidualBlocksAndDenseLayers) {
                                               "layer3.1", "layer4.0", "layer4.1", "fc"));
   EXPECT_EQ(layers("resnet50").size(), 18U);
   EXPECT_EQ(layers("resnet101").size(), 35U);
+  EXPECT_THAT(layers("efficientnet-b0"),
+              ElementsAre("features.0", "features.1.0", "features.2.0", "features.2.1", "features.3.0", "features.3.1",
+                          "features.4.0", "features.4.1", "features.4.2", "features.5.0", "features.5.1",
+                          "features.5.2", "features.6.0", "features.6.1", "features.6.2", "features.6.3",
+                          "features.7.0", "features.8", "classifier"));
+  EXPECT_EQ(layers("efficientnet-b4").size(), 35U);
 }
 
 /// Returns the operations of a region whose layer precedes that of the operation before them or is missing.
