@@ -187,7 +187,7 @@ void print(std::string_view text) {
   ::_exit(0);
 }
 
-/// Loads a dataset. Ends the process if one of these signals arrives first.
+/// Loads a dataset. Ends the process if one of `end_signals` arrives first.
 Status preload(DatasetStore& datasets, const std::string& source, const sigset_t& end_signals) {
   constexpr std::chrono::milliseconds kPoll{20};
   std::promise<Status> answer;

@@ -68,7 +68,7 @@ std::string replica_list(std::span<const std::size_t> replicas);
 std::string describe(std::chrono::milliseconds time);
 
 /// Returns a kInfrastructure error with the message "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s".
-/// `replicas` also become its `missing` fact. Requires: `replicas` are ascending and not empty.
+/// `replicas` also become the error's `missing` fact. Requires: `replicas` are ascending and not empty.
 Error late_error(const std::string& call, std::span<const std::size_t> replicas, std::chrono::milliseconds waited);
 
 /// Returns one line that says which replica makes which call, or nothing if all calls are identical. calls[i] is the

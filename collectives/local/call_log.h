@@ -20,7 +20,7 @@ class CallLog {
 
   static constexpr std::size_t kKept = 8;
 
-  /// Records the start of a call; `title` is its channel's `Rendezvous::Options::among`. Returns the call's number.
+  /// Records the start of a call; `title` is `Rendezvous::Options::among` of its channel. Returns the call's number.
   std::uint64_t begin(std::uint64_t sequence, const Call& call, const std::string& title);
 
   /// Marks the call as done. May be invoked after each part of a call; only the last point in time is kept.

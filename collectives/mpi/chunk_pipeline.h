@@ -82,7 +82,8 @@ class ChunkPipeline {
   /// Returns the size of a chunk for `bytes` of float32 data: small enough for chunks to overlap, but not too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
-  /// Returns an all-reduce's chunks, each of one element type, sliced by the plan's shares. `pieces` must outlive them.
+  /// Returns an all-reduce's chunks, each of one element type, sliced according to the plan's shares. `pieces` must
+  /// outlive them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
   /// Returns chunks that cover `bytes` bytes of each replica in steps of `step`. In a chunk, host h's slice has

@@ -13,7 +13,7 @@ namespace poprun::collectives {
 
 struct Process {
   int rank = 0;                       ///< Rank in MPI_COMM_WORLD.
-  std::size_t host = 0;               ///< From 0 without gaps, ordered by the hosts' first replicas.
+  std::size_t host = 0;               ///< From 0 without gaps, in the order of the hosts' first replicas.
   std::vector<std::size_t> replicas;  ///< Job-wide numbers of its replicas in the channel, ascending.
 };
 

@@ -116,9 +116,9 @@ class HostWire {
   /// Waits for the oldest pending post. Error messages begin with `call`; `while_waiting` is called regularly.
   /// Requires: a post is pending.
   ///
-  /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts whose bytes are missing
-  /// whether they are waiting too. It then gives them the time `grace` to answer, or to send the reason why they give
-  /// up. If all of them are waiting, it gives them twice this time.
+  /// After `deadline`, counted from the last excuse of any replica (MpiLink), this process asks the hosts whose bytes
+  /// are missing whether they are waiting too. It then gives them the time `grace` to answer, or to send the reason why
+  /// they give up. If all of them are waiting, it gives them twice this time.
   ///
   /// Errors
   ///   kInfrastructure   bytes are still missing; the message names the replicas of the hosts that did not answer.

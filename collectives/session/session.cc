@@ -283,7 +283,7 @@ void end_daemon(const fs::path& session, pid_t daemon) {
   if (descriptor < 0 || _Fork() != 0) {
     return;
   }
-  // All descriptors are closed, because connected peers must see this process end.
+  // All other descriptors are closed, so that connected peers see the end of the process that forked this one.
   close_range(0, static_cast<unsigned>(descriptor) - 1, 0);
   close_range(static_cast<unsigned>(descriptor) + 1, std::numeric_limits<unsigned>::max(), 0);
   for (pollfd end{.fd = descriptor, .events = POLLIN, .revents = 0}; poll(&end, 1, kDaemonsMilliseconds) == 0;) {

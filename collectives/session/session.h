@@ -68,8 +68,8 @@ class JobFolder {
 
 /// If `session` belongs to a daemon, starts a process that kills `daemon` and its children unless the daemon ends
 /// within 3 s, as it does if mpirun tells it to. Called by a process that exits because it has lost the launcher. If a
-/// link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later. It
-/// ignores SIGTERM (launcher/mpi/remote_shell.sh).
+/// link is cut, the daemon itself notices only when TCP gives up on its last message, about 15 minutes later. The
+/// daemon ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 
 /// Returns the unreaped children of `parent`, including those adopted from children that died.

@@ -15,8 +15,8 @@
 ///
 ///   T  sequence length    M  masks per sequence
 ///
-/// The first 95 % of the tokens are for training, the last 5 % for testing. Each part is cut into windows of T from its
-/// beginning; an incomplete last window is dropped.
+/// The first 95 % of the tokens are for training, the last 5 % for testing. Each part is cut into windows of T tokens
+/// from its beginning; an incomplete last window is dropped.
 ///
 ///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the long sequence.
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
@@ -29,10 +29,10 @@
 /// lists the positions in ascending order, and `labels` their original tokens. Windows contain neither [CLS] nor [SEP].
 /// The draw is a function of (seed, epoch, split, item); evaluation always uses the draw of epoch 0.
 ///
-/// question-answering makes a task with the tensors of SQuAD from any tokens. The question is token 0, which becomes a
-/// copy of the token at a position of the window drawn in the same way; its segment is 0. The rest of the window,
-/// segment 1, is the text. The answer begins at the first occurrence of the question in the text, and ends at the last
-/// one.
+/// question-answering turns any tokens into a task with the tensors of SQuAD. The question is token 0, which becomes a
+/// copy of the token at a random position of the window (drawn as for masked-lm); its segment is 0. The rest of the
+/// window, segment 1, is the text. The answer begins at the first occurrence of the question in the text, and ends at
+/// the last one.
 ///
 /// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded up), mask-token (the
 /// first id that the data does not use).

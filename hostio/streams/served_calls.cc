@@ -248,8 +248,8 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
   bool finished_ = false;
 };
 
-/// A request for a description. It lives until both gRPC has finished with it and the dataset store has answered, like
-/// a ServedPull; a cancelled call does not wait for the answer.
+/// A request for a description. It lives until both gRPC has finished with it and the dataset store has answered, as
+/// does a ServedPull; a cancelled call does not wait for the answer.
 class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
                            public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {

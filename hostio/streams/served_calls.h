@@ -124,7 +124,7 @@ class NewsThread {
 /// The longest name of a source, in bytes.
 inline constexpr std::size_t kSourceBytesMax = std::size_t{8} * 1024;
 
-/// Serves a description of `request`'s source, or refuses it with `admission` if that is not OK.
+/// Serves a description of `request`'s source, or refuses the call with `admission` if that is not OK.
 grpc::ServerWriteReactor<proto::DescribeReply>* serve_describe(DatasetStore& datasets, NewsThread& news,
                                                                const grpc::Status& admission,
                                                                const proto::DescribeRequest& request);

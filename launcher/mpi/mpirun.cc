@@ -58,11 +58,6 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
       // Only the launcher handles signals (process_handle.h): a replica that is starting does not ignore SIGUSR1 yet.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
-      // These prevent two tasks that hwloc would perform in mpirun and in each rank: it would read the configuration of
-      // all PCI devices (12 ms in a virtual machine), which only Open MPI's drivers for fast networks use, and load
-      // plugins for XML, PCI, OpenCL and X11 (5 ms). "linuxpci" is the PCI discovery in hwloc's Linux component.
-      {"HWLOC_COMPONENTS", "-linuxpci,-pci"},
-      {"HWLOC_PLUGINS_PATH", "/dev/null"},
       // mpirun looks for ssh here, and fails without it even if all ranks are local.
       {"PATH", kDefaultPath},
   };
@@ -201,7 +196,12 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
       line.insert(line.end(), {"-x", fmt::format("{}={}", name, value)});
     }
     // Secrets are left out, because mpirun sends variables named by -x to its daemons in plain text.
-    line.insert(line.end(), {"-x", "HWLOC_COMPONENTS", "-x", "HWLOC_PLUGINS_PATH", "-x", "POPRUN_EMU_COORDINATOR"});
+    line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
+    // These prevent two tasks that hwloc would perform in each rank: it would read the configuration of all PCI devices
+    // (6 ms in a virtual machine), which only Open MPI's drivers for fast networks use, and load plugins for XML, PCI,
+    // OpenCL and X11 (5 ms). "linuxpci" is the PCI discovery in hwloc's Linux component. mpirun itself keeps both:
+    // otherwise, daemons on other hosts, which see more, would send it their whole topologies.
+    line.insert(line.end(), {"-x", "HWLOC_COMPONENTS=-linuxpci,-pci", "-x", "HWLOC_PLUGINS_PATH=/dev/null"});
     line.insert(line.end(), options.mpirun.local_args.begin(), options.mpirun.local_args.end());
     if (const auto own = options.mpirun.instance_local_args.find(i); own != options.mpirun.instance_local_args.end()) {
       line.insert(line.end(), own->second.begin(), own->second.end());

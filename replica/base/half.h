@@ -18,14 +18,14 @@ void to_floats(const Half* halves, float* floats, std::size_t count);
 /// NaNs and keep the upper bits of their payload. Requires: the processor rounds to nearest.
 void to_halves(const float* floats, Half* halves, std::size_t count);
 
-/// Convert one number, with the same results.
+/// Convert one number, with the same results as to_floats and to_halves.
 float to_float(Half half);
 Half to_half(float value);
 
 /// Rounds stochastically: up or down with a probability proportional to closeness, in steps of 1 / 8192. The mean over
-/// all words is exact for magnitudes of 2^-14 and above, and within 2^-37 below that. `word` is uniformly distributed;
-/// only its upper 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the next value up is
-/// 65536, which becomes infinity; values of 65536 and above are rounded as in to_half.
+/// all values of `word` is exact for magnitudes of 2^-14 and above; below that, it is off by at most 2^-37. `word` is
+/// uniformly distributed; only its upper 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the
+/// next value up is 65536, which becomes infinity; values of 65536 and above are rounded as in to_half.
 Half to_half_at_random(float value, std::uint32_t word);
 
 }  // namespace poprun

@@ -16,7 +16,7 @@ namespace poprun {
 /// in main.
 void end_in_a_line_at_limits(std::string_view program);
 
-/// Turns core dumps off for this process and its children, because its memory contains the job's token. Programs that
+/// Turns core dumps off for this process and its children, because their memory contains the job's token. Programs that
 /// receive core dumps through a pipe (core(5)) get no memory either.
 void leave_no_core_dumps();
 

@@ -18,7 +18,7 @@ struct ListedRow {
 /// two, the one that stands out and the last.
 std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
 
-/// Does the same for the rows of `range`, where the row with the largest `key` stands out.
+/// Returns the listed rows of `range`; the row with the largest `key` stands out.
 template <typename Range, typename Key>
 std::vector<ListedRow> listed_by(const Range& range, Key key) {
   const auto most = std::ranges::max_element(range, {}, key);

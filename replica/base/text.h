@@ -10,8 +10,8 @@
 /// Numbers and names as text for people, spelled the same in all tables, messages and logs.
 namespace poprun {
 
-/// Returns `name`, with its middle replaced by ".." if it is longer than `width`: both ends of a long name are more
-/// informative than one end. Requires width >= 2.
+/// Returns `name`. If the name is longer than `width`, its middle is replaced by "..", because both ends of a long name
+/// are more informative than one end. Requires width >= 2.
 std::string shortened(std::string_view name, std::size_t width);
 
 /// Inserts a comma between groups of three `digits`, which may start with a minus sign.

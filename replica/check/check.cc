@@ -194,8 +194,8 @@ class Check {
   }
 
   /// Returns the options of the runs after the reference run. In the reference run, all numbers were finite and all
-  /// indices in range. A later run that breaks this differs from the reference, which the check reports instead of
-  /// ending.
+  /// indices in range. A later run in which that is not so differs from the reference; the check reports the difference
+  /// and continues.
   [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
@@ -217,7 +217,7 @@ class Check {
     return text;
   }
 
-  /// Describes where replica `who` first computes a different value in step `step`. Empty on other replicas.
+  /// Describes where replica `who` first computes a different value in step `step`; other replicas get an empty text.
   Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = unchecked();
     options.total_steps = std::min(step, options_.total_steps);
@@ -306,7 +306,7 @@ class Check {
 
   const CheckPorts& ports_;
   TrainingOptions options_;
-  VariantCompiler compiler_;  ///< Used by replica 0 alone, like `variants_`.
+  VariantCompiler compiler_;  ///< Only replica 0 uses this and `variants_`.
   std::vector<Variant> variants_;
   proto::CheckPlan plan_;
   std::vector<std::span<std::byte>> memory_;

@@ -47,8 +47,9 @@ struct CheckPorts {
 ///
 /// The first variant that fits in the memory of its IPUs is the reference. Every replica compares the other variants
 /// with its own reference run: the state after each step, and the evaluation after the last one. If a variant differs,
-/// both runs are repeated up to that point, and the values that the step or the evaluation computed are compared in the
-/// order of the reference. Of the replicas with the earliest difference, the one with the lowest number reports it.
+/// both runs are repeated up to the first difference, and the values computed in that step or evaluation are compared
+/// in the order of the reference run. Of the replicas with the earliest difference, the one with the lowest number
+/// reports it.
 ///
 /// All runs use the same memory, one arena per IPU, which is filled with NaN before each run. A number that is not
 /// finite, or an index that is out of range, ends the check only in the reference run; in any other run, it counts as

@@ -80,8 +80,8 @@ class ValueTrace final : public StepWatcher, private StepObserver {
  public:
   enum class Of : std::uint8_t { kStep, kEvaluation };
 
-  /// Traces training step `step`, from 1, or the evaluation after it. `program` must outlive the trace, which must
-  /// outlive the run.
+  /// Traces training step `step`, counted from 1, or the evaluation after that step. `program` must outlive the trace,
+  /// which must outlive the run.
   ValueTrace(const Program& program, std::uint64_t step, Of traced) : program_(program), step_(step), traced_(traced) {}
 
   /// Returns the first value of this trace that differs from its counterpart in `other`, as a phrase:

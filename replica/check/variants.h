@@ -94,10 +94,10 @@ class VariantCompiler {
   /// `compile` must outlive this.
   explicit VariantCompiler(const Compile& compile) : compile_(compile) {}
 
-  /// Compiles a variant. If the compiler rejects it or a verifier finds a bug, this becomes its verdict, and the check
-  /// continues. Small jobs would meet the memory goal of recomputation "standard" without recomputing anything, so that
-  /// nothing would be compared. Their goal is half the bytes that their tensors need without recomputation or, if that
-  /// is impossible, the lowest possible.
+  /// Compiles a variant. If the compiler rejects it or a verifier finds a bug, this becomes the variant's verdict, and
+  /// the check continues. Small jobs would meet the memory goal of recomputation "standard" without recomputing
+  /// anything, so that nothing would be compared. The goal of such jobs is half the bytes that their tensors need
+  /// without recomputation or, if that is impossible, the lowest possible.
   CompiledVariant compile(Variant variant);
 
  private:

@@ -274,7 +274,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
   options.outlining = outlining_of(config);
-  // In tests, which set the variable, and in a check, a pass that cannot be proven is an error instead.
+  // In tests, which set the variable, and in a check, an unproven pass is an error instead of being left out.
   options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr && !config.has_check();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));

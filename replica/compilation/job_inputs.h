@@ -35,7 +35,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 
-/// Prepares a Program that does not fit for execution, and adds a note. `out_of_memory` is the error of check_fits.
+/// Prepares the execution of a Program that does not fit, and adds a note. `out_of_memory` is the error of check_fits.
 /// Requires: the configuration allows such a Program.
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config, Program& program);
 
@@ -52,8 +52,8 @@ Result<Program> compile_job(const JobInputs& inputs, const CompileOptions& optio
                             const CompileObserver& observer = {});
 
 /// Adds notes on how the file of initial weights matches the model. If weights are missing from the file and no ONNX
-/// model provides them, first recompiles the job so that they keep their initialisers' values (this changes `options`),
-/// and returns true. Errors: those of plan_program.
+/// model provides them, first recompiles the job so that they keep their initialisers' values, which changes `options`.
+/// Returns whether it recompiled. Errors: those of plan_program.
 Result<bool> take_match(const WeightMatch& match, const JobInputs& inputs, CompileOptions& options, Program& program);
 
 }  // namespace poprun

@@ -30,10 +30,10 @@ using ReadModel = std::function<Result<std::string>(const std::string& path)>;
 
 /// Runs the pass alone, with its verifiers, on the job before it in `states`, and appends the resulting job to `text`,
 /// even if a verifier rejects it. `states` may contain other lines around the jobs. A line `# job` begins a job that
-/// was not made by a pass. If the compiler compiled several times to settle options, the first compilation counts. The
-/// proof of equivalence starts from the last job that comes no later than the pass "precision". If there is none, a
-/// line says so. Errors: kUsage, with the line, if the text is invalid or contains no job before the pass, or if the
-/// options do not enable the pass; those of `read`, compile_options and run_pass.
+/// was not made by a pass. If the compiler compiled several times to settle options, the jobs of the first compilation
+/// are used. The proof of equivalence starts from the last job that comes no later than the pass "precision". If there
+/// is none, a line says so. Errors: kUsage, with the line, if the text is invalid or contains no job before the pass,
+/// or if the options do not enable the pass; those of `read`, compile_options and run_pass.
 Status run_alone(std::string_view pass, std::string_view states, const ReadModel& read, std::string& text);
 
 }  // namespace poprun

@@ -177,8 +177,8 @@ std::vector<proto::StageTime> stage_times(const Program& program, const proto::F
   return parts.empty() ? std::vector<proto::StageTime>{} : stages;
 }
 
-/// Returns the error of published results of such jobs: the built-in model in its own size, in half precision, trained
-/// on a whole IPU.
+/// Returns the error of the clock on published results of such jobs, or 0 if there are none. They train the built-in
+/// model in its own size, in half precision, on a whole IPU.
 double error_of_such_jobs(const proto::RunConfig& config) {
   const proto::ModelConfig& model = config.model();
   const bool own_size = std::ranges::all_of(model.sizes(), [](const auto& size) { return size.first == "vocabulary"; });

@@ -19,7 +19,7 @@ struct FileTensor {
   std::string type;  ///< "f32".
   Shape shape;
   std::uint64_t digest = 0;  ///< Identical for tensors of one file that have the same bytes.
-  std::string data = {};     ///< Its bytes; empty if only the description is known.
+  std::string data = {};     ///< The tensor's bytes; empty if only its description is known.
 };
 using FileTensors = std::map<std::string, FileTensor, std::less<>>;
 

@@ -43,7 +43,7 @@ struct Counts {
   std::int64_t weights = 0;
   std::int64_t biases = 0;
   std::int64_t non_trainable = 0;
-  std::int64_t optimiser_states = 0;  ///< Used in training only, like `activations`.
+  std::int64_t optimiser_states = 0;  ///< Used only in training, as are `activations`.
   std::int64_t activations = 0;       ///< Per sample.
   std::int64_t compute_batch = 1;     ///< B_size
   std::int64_t bytes_per_number = 4;  ///< N_FP: 2 in half precision.
@@ -100,7 +100,7 @@ struct Block {
   std::int64_t frozen_weights = 0;  ///< The part of `weights` that the job does not train.
   std::int64_t frozen_biases = 0;
   std::string formula;          ///< Table 3.1 with this block's numbers: "(3 x 3 x 64 + 1) x 128".
-  std::int64_t by_formula = 0;  ///< Its result: weights + biases + moving.
+  std::int64_t by_formula = 0;  ///< The formula's result: weights + biases + moving.
 
   [[nodiscard]] std::int64_t parameters() const { return weights + biases; }
 };

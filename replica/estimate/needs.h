@@ -27,7 +27,7 @@ struct Needs {
 /// Returns the bytes that are live at the peak of evaluation or inference of one batch. Requires: job.evaluation.
 Needs inference_needs(const Job& job);
 
-/// Returns the needs of training by section 3.4.4 of Graphcore's guide: everything that the backward pass reads from
+/// Returns the needs of training as in section 3.4.4 of Graphcore's guide: everything that the backward pass reads from
 /// the forward pass is kept at the same time, with all gradients of weights. `passing` is 0. Requires: job.training.
 Needs kept_needs(const Job& job);
 

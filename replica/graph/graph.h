@@ -130,7 +130,7 @@ struct Call {
 
   [[nodiscard]] Operation operation() const;
 
-  /// Returns the operation as a Call, if it is one with these attributes.
+  /// Returns the operation as a Call if it is a call with these attributes, and otherwise nothing.
   static std::optional<Call> from(const Operation& operation);
 };
 

@@ -85,7 +85,7 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::vector<const Operation*> writers_;           ///< By tensor: its first writer, or null.
+  std::vector<const Operation*> writers_;           ///< For each tensor: its first writer, or null.
   std::set<std::pair<TensorId, TensorId>> copied_;  ///< Sources and destinations of copies.
   std::set<const Function*> called_;
 };

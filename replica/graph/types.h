@@ -54,8 +54,8 @@ std::span<const std::byte> row_major(const TensorType& type, std::span<const std
 
 using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
-/// An operation's parameters, sorted by name. The getters require that the attribute exists and has that type. The
-/// operators' shape inference checks attributes that come from outside; all later code can rely on them.
+/// An operation's parameters, sorted by name. A getter requires that the attribute exists and has the getter's type.
+/// The operators' shape inference checks attributes that come from outside; all later code can rely on them.
 class Attributes {
  public:
   Attributes() = default;

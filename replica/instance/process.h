@@ -13,7 +13,7 @@
 /// Prepares and ends an instance's process, and checks the host on which Open MPI started it.
 namespace poprun {
 
-/// Removes leftovers of dead jobs from this host, if this is the first process there; the launcher cleans its own host.
+/// Removes leftovers of dead jobs from this host, if this is the first process on it. The launcher cleans its own host.
 void remove_leftovers();
 
 /// Ends this process, which has lost the launcher, and Open MPI's daemon, which no other process needs.
@@ -30,11 +30,11 @@ proto::JoinRequest join_request();
 /// the launcher obeys: it tells the replicas to stop and save, and kills any that remain.
 void leave_signals_to_launcher();
 
-/// Pins everything on which results depend besides the job and the instruction set, so that it is the same in every
+/// Apart from the job and the instruction set, pins everything on which results depend, so that it is the same in every
 /// replica and environment. To do so, restarts the program, as the same process, without the environment variables that
 /// change bits (threads and schedules of OpenMP, lower precision and other kernels in oneDNN), because libraries read
-/// them when they are loaded, before main. Returns immediately if none is set. The variables of the instruction set
-/// (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) stay: --cpu-isa chooses the set, and Join compares it. Call first in main.
+/// them when they are loaded, before main. Returns immediately if none of them is set. The variables of the instruction
+/// set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) stay: --cpu-isa chooses the set, and Join compares it. Call first in main.
 void pin_environment(char** arguments);
 
 /// Returns the variables that were dropped, as `NAME=value`, for a note.
@@ -45,7 +45,8 @@ std::vector<std::string> dropped_variables();
 void pin_arithmetic();
 
 /// Returns a lower bound on the memory that a replica touches in its arenas. Checking it in advance is necessary: the
-/// exchange's memory is not reserved, so a host with too little would kill a replica during a step, without a message.
+/// exchange's memory is not reserved, so a host with too little memory would kill a replica in a step, without a
+/// message.
 Bytes memory_touched(const Program& program);
 
 /// Checks that `memory`, the free memory of `host`, suffices for `replicas` replicas that touch `each` bytes, and for

@@ -38,7 +38,7 @@ class Heartbeat {
   /// epoch if it never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
-  /// Returns this field of the last Directive.
+  /// Returns `checkpoint_after` of the last Directive.
   [[nodiscard]] std::uint64_t checkpoint_after() const { return checkpoint_after_; }
 
   /// Closes the stream in a way that the launcher recognises as orderly. Waits at most 2 s. Call only once.

@@ -99,7 +99,7 @@ CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnL
 CoordinatorClient::~CoordinatorClient() = default;
 
 Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds, proto::JoinRequest request) {
-  // The launcher listens before it starts instances, so connecting takes no time, but its answer may take a long time.
+  // The launcher listens before it starts instances, so connecting is quick, but the launcher may answer slowly.
   const double connect_seconds = std::min(timeout_seconds, kConnectSecondsMax);
   const std::chrono::duration<double> patience(connect_seconds);
   if (!connection_->channel->WaitForConnected(

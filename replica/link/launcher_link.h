@@ -47,7 +47,8 @@ struct OnnxFile {
   std::string bytes;
 };
 
-/// Reads these variables. Errors: kUsage if one is missing or not a number: poprun-emu did not start the program.
+/// Reads these variables. Errors: kUsage if one is missing or not a number, because poprun-emu did not start the
+/// program.
 Result<InstanceEnvironment> read_instance_environment();
 
 /// An instance's client of the launcher. Call `join`, `receive_...`, `finish` and `leave` from one thread; all other
@@ -86,7 +87,7 @@ class CoordinatorClient final : public ProgressSink {
   /// the clock's epoch if none ever did. The other replicas, which wait for that replica, must be patient.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
-  /// Returns the step after which a checkpoint is wanted by the latest request of the launcher, or 0 if there was none.
+  /// Returns the step after which the launcher's latest request wants a checkpoint, or 0 if there was no request.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
   [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }

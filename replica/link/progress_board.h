@@ -75,9 +75,9 @@ class DrainGate {
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
   /// Returns whether the replica with index `local` in the instance may begin its next part. The call costs an
-  /// uncontended lock. While the instance holds, the call waits for the number of the last part, which arrives when the
-  /// launcher has heard from every instance. If the number does not arrive, the launcher names the silent instances and
-  /// ends this process.
+  /// uncontended lock. While the instance's replicas are on hold, the call waits for the number of the last part, which
+  /// arrives when the launcher has heard from every instance. If the number does not arrive, the launcher names the
+  /// silent instances and ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
   /// Returns whether the replica needs no more data: the job stops before its next part or the exchange after that.

@@ -46,7 +46,7 @@ class ReportStream {
   ~ReportStream();
 
   /// Queues `item`. Blocks, for at most 60 s, while 16 MiB or more are queued. Errors: kInfrastructure if the launcher
-  /// ended the stream (with its message) or accepts nothing.
+  /// ended the stream (with the launcher's message) or accepts nothing.
   Status send(proto::ReportItem item);
 
   /// Sends all queued items and waits at most 60 s for the launcher's answer. Call only once. Errors: those of `send`.

@@ -18,7 +18,7 @@ void copy_bytes(std::span<const char> from, std::span<std::byte> to) {
   std::memcpy(to.data(), from.data(), to.size());
 }
 
-/// Stores row-major float32 bytes in a tensor, rounded if it is float16.
+/// Stores row-major float32 bytes in a tensor, rounded if the tensor is float16.
 void store(std::span<const char> from, const HostTensor& to) {
   if (to.type.data != DataType::kF16) {
     copy_bytes(from, to.bytes);

@@ -34,7 +34,7 @@ struct Buffer {
   static Buffer of(std::span<float> floats) { return {ElementType::kF32, std::as_writable_bytes(floats)}; }
 };
 
-/// A division of R replicas into groups, like PopART's CommGroup. Each replica is in exactly one group.
+/// A division of R replicas into groups, as PopART's CommGroup describes it. Each replica is in exactly one group.
 struct Group {
   enum class Kind : std::uint8_t {
     kAll,          ///< {0, 1, .. R - 1}
@@ -100,9 +100,9 @@ class Communicator {
   /// Waits until all pending all_reduces are done. Returns the errors of the all_reduces, too.
   virtual Status await_all_reduces() = 0;
 
-  /// Writes this replica's slice of the reduction of `data` to `shard`: bytes [self * shard.size(), (self + 1) *
-  /// shard.size()). Both have elements of `type`. Requires: data.size() == shard.size() * size(); `shard` has whole
-  /// elements; `shard` is exactly that part of `data` or lies outside it, because peers read the rest.
+  /// Reduces `data` and writes this replica's slice of the result, bytes [self * shard.size(), (self + 1) *
+  /// shard.size()), to `shard`. Both have elements of `type`. Requires: data.size() == shard.size() * size(); `shard`
+  /// has whole elements; `shard` is exactly that slice of `data` or lies outside `data`, because peers read the rest.
   virtual Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                                 std::span<std::byte> shard, std::string_view name = {}) = 0;
 

@@ -68,7 +68,7 @@ struct StepControl {
     std::string name;    ///< Name of the field.
     float count = 1;
   };
-  /// For each tensor of labels, in the dataset's order, if the job weights by labels.
+  /// For each tensor of labels, in the dataset's order, if the job weights micro-batches by labels.
   std::vector<MeanLabels> mean_labels = {};
 
   /// Returns the fields that are present, in stream order.
@@ -100,7 +100,8 @@ struct StepOutcome {
   static constexpr const char* kGradientFactor = "gradient-factor";
 
   Metrics metrics = {};
-  /// Set if the host adjusts the loss scale. It is below 0 if a gradient was not finite; the step then changed nothing.
+  /// Set if the host adjusts the loss scale. The factor is below 0 if a gradient was not finite; the step then changed
+  /// nothing.
   std::optional<float> gradient_factor = {};
 
   std::vector<NamedBytes> fields();

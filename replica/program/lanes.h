@@ -59,7 +59,7 @@ struct HostTraffic {
   Bytes from_device;
 };
 
-/// Returns this traffic. Cost: linear in the steps; the steps of a called function count once per call.
+/// Returns the traffic of one call of `function`. Cost: linear in the steps; a called function's count once per call.
 HostTraffic host_traffic(const Program& program, const proto::Function& function);
 
 }  // namespace poprun

@@ -75,7 +75,7 @@ class Pieces {
  private:
   std::int64_t elements_;
   std::int64_t grain_;
-  std::int64_t each_ = 0;    ///< Grains in every piece, at least.
+  std::int64_t each_ = 0;    ///< Minimum number of grains in a piece.
   std::int64_t longer_ = 0;  ///< Number of pieces that have one more grain.
 };
 

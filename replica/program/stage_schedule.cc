@@ -101,7 +101,7 @@ std::map<std::uint32_t, std::int64_t> cycles_of_updates(const Program& program, 
 proto::StageSchedule stage_schedule(const Program& program, const proto::Function& function) {
   proto::StageSchedule schedule;
   add_cycles(program, function.steps(), schedule);
-  std::map<std::uint32_t, std::int64_t> last;  // Cycle by IPU.
+  std::map<std::uint32_t, std::int64_t> last;  // Keyed by IPU.
   std::int64_t count = 0;
   bool trains = false;
   for (const proto::CycleSequence& sequence : schedule.sequences()) {

@@ -201,7 +201,7 @@ class Walk {
     add_cost(clock.busy, spent, count_);
   }
 
-  /// Models what the I/O tiles do before the other tiles exchange data with them: they load the data or empty a buffer.
+  /// Models how the I/O tiles load data, or empty a buffer, before the other tiles exchange data with them.
   proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
     const Cycles length = io_cycles(step);

@@ -39,9 +39,10 @@ struct MemoryAdvice {
 /// If `advice` is given, it is called only in this case, and the line also contains the sentence that it returns. Up to
 /// 19 lines of 80 columns follow. They list the tile's contents at that step by kind, with the largest tensors,
 /// separated into always live and not always live. They also state what uses most of the tile, and whether the IPU as a
-/// whole would fit. Then come the advice's table and, if there are several IPUs, a line for each (listed_rows.h). If
-/// all tiles fit but Streaming Memory does not, the message states how much the fullest one needs and has, and lists
-/// its largest remote buffers. Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
+/// whole would fit. Then come the advice's table and, if there are several IPUs, a line for each listed one
+/// (listed_rows.h). If all tiles fit but Streaming Memory does not, the message states how much the Streaming Memory
+/// with the largest shortage needs and has, and lists its largest remote buffers. Requires: IPUs that do not fit have
+/// their layout (CompileOptions::layout_if_too_large).
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice = {});
 
 /// Returns the first line of an error of `check_fits` as a note, for a job that runs nevertheless.

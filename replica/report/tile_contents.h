@@ -31,7 +31,7 @@ struct HeldBytes {
 /// Returns a tile's claims at a step, largest first, then in the order of claims. Requires: the layout has the tile.
 std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile, std::uint32_t step);
 
-/// Returns the claims on all tiles of an IPU together, in the same order.
+/// Returns the claims on all tiles of an IPU together, in the order of held_on_tile.
 std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t step);
 
 /// Live bytes at each step from 0 to the last step of any claim.

@@ -46,7 +46,7 @@ struct ChangedJob {
 struct Remedy {
   using Setting = std::function<void(ChangedJob&)>;
 
-  /// Settings that the job does not have yet, mildest first. Empty if the remedy does not apply to it.
+  /// Settings that the job does not have yet, mildest first. Empty if the remedy does not apply to the job.
   std::vector<Setting> settings;
 
   /// Whether each setting needs less memory than the previous one, so that a binary search finds the mildest that fits.

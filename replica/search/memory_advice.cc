@@ -170,7 +170,7 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   for (std::size_t r = 0; closest && r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
       if (const auto fits = mildest(trials, *closest, r)) {
-        return milder(trials, *fits);  // Not the fastest, which would learn from less data.
+        return milder(trials, *fits);  // Not trials.fastest, which might learn from less data.
       }
     }
   }
@@ -194,7 +194,7 @@ class Occupants {
     std::ranges::stable_sort(kinds_, std::greater(), &Kind::second);
   }
 
-  /// Returns the rank of the largest of `kinds`. It is 0 if that kind is at least half as large as the largest of all.
+  /// Returns the rank of the largest of `kinds`, or 0 if that kind is at least half as large as the largest of all.
   [[nodiscard]] std::size_t rank_of(const std::vector<std::string_view>& kinds) const {
     for (std::size_t i = 0; i < kinds_.size() && !kinds.empty(); ++i) {
       if (std::ranges::find(kinds, kinds_[i].first) != kinds.end()) {

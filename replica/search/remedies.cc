@@ -178,7 +178,8 @@ Remedy stronger_recomputation(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Keeps fewer micro-batches in flight, so that stashes are shorter. With more IPUs, this also helps a job on one IPU.
+/// Keeps fewer micro-batches in flight, which shortens stashes. Together with more IPUs, this also helps a job on one
+/// IPU.
 Remedy shorter_stashes(const proto::RunConfig& config) {
   Remedy remedy{.settings = {}, .relieves = {"stashes"}};
   if (!config.inference() && choice_of<Schedule>(config.pipeline().schedule()) == Schedule::kGrouped) {

@@ -100,7 +100,7 @@ class Trials {
   std::size_t most_;              ///< The budget of compilations.
   std::size_t compilations_ = 0;  ///< Compilations so far.
   std::size_t reserved_ = 0;
-  bool is_found_ = false;  ///< Whether the Program is large and a trial fits at almost no cost, which ends the search.
+  bool is_found_ = false;  ///< The search has ended: `most_` is small, and a trial fits at almost the same speed.
   bool has_left_out_ = false;
   std::map<Remedies, std::optional<Trial>> known_;
 };

@@ -66,8 +66,8 @@ std::string pem_of(EVP_PKEY* key) {
   return text_of(bio.get());
 }
 
-/// Returns a uniform number in [1, order). Deriving 16 bytes more than the order has makes the bias negligible (FIPS
-/// 186-4, B.4.1).
+/// Returns a uniform number in [1, order). 16 more bytes are derived than the order has, which makes the bias
+/// negligible (FIPS 186-4, B.4.1).
 Number private_number(std::string_view token, const BIGNUM* order) {
   constexpr std::string_view kSalt = "poprun-emu: key of a job, P-256, version 1";
   std::array<unsigned char, 48> bytes{};
@@ -118,7 +118,8 @@ void add_extension(X509* certificate, int kind, const char* value) {
 }
 
 /// Returns a certificate signed by the job's authority, for the authority itself or for the job's processes, which
-/// share its key. It is valid on any date, so host clocks do not matter; a token ends with its job anyway.
+/// share the authority's key. The certificate is valid on any date, so host clocks do not matter; a token ends with its
+/// job anyway.
 Certificate certificate_of(EVP_PKEY* key, bool authority) {
   Certificate made(X509_new());
   X509* const certificate = made.get();

@@ -40,7 +40,7 @@ Status check_token(std::string_view token, std::string_view origin);
 
 /// Returns the identity that all processes with the same token share. Its key is derived from the token (PBKDF2, 10,000
 /// rounds of SHA-256) and signs the certificate. The token is thus the job's only secret. Anyone who sees a certificate
-/// can guess tokens offline, hence `check_hard_to_guess`. Requires: that check. Cost: 5 ms.
+/// can guess tokens offline, hence `check_hard_to_guess`. Requires: the token passes that check. Cost: 5 ms.
 TlsIdentity identity_of_token(std::string_view token);
 
 /// Checks that a token can protect services that other hosts reach. `origin` is as in check_token. Errors: kUsage if
@@ -48,10 +48,10 @@ TlsIdentity identity_of_token(std::string_view token);
 /// repetitions; Wheeler, USENIX Security 2016); the message says how to make a better one. Cost: 1 ms.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
-/// Reads the identity from these files. All servers must present this certificate, or one with the same name.
+/// Reads the identity from these files. All servers must present the certificate in them, or one with the same name.
 ///
 /// Errors
-///   kUsage  one of the three is missing or cannot be read; the key does not match the certificate; the authorities do
+///   kUsage  one of the files is missing or cannot be read; the key does not match the certificate; the authorities do
 ///           not vouch for the certificate for both server and client use; or the authorities exceed 100 KiB or the
 ///           certificate chain 16 KiB, so that to_line would not fit in an environment variable.
 ///           The message names the option and the file.

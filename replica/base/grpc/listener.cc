@@ -209,7 +209,7 @@ class Port final : public Listener {
     thread_ = std::thread([this] {
       loop_.run();  // Until `stop`.
       loop_.restart();
-      loop_.run_for(kFarewell);  // Returns when the last relay has ended.
+      loop_.run_for(kFarewell);  // Returns earlier if all relays have ended.
     });
   }
 
