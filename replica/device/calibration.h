@@ -12,27 +12,27 @@ struct FittedSeconds {
   std::string_view name;
   double seconds = 0;
   double seconds_per_parameter = 0;  ///< For each trained parameter of the model.
-  std::string_view rows;             ///< The published results that determine the number, by their names in `validate`.
+  std::string_view rows;             ///< The published results, named as in `validate`, that determine the number.
 };
 
-/// Host time of a training step by framework: dispatch, attributes of the optimiser, and fetching of results. It does
-/// not depend on the accumulation. "none", which is 0, is the default. With PyTorch, the time grows with the model;
-/// nobody has published why.
+/// Host time of a training step for each framework: dispatch, attributes of the optimiser, and fetching of results. The
+/// time does not depend on gradient accumulation. The default framework is "none", with time 0. With PyTorch, the time
+/// grows with the model; nobody has published why.
 std::span<const FittedSeconds> host_calls();
 
-/// Returns the host time of a training step of a model with that many parameters: that of a framework, or the number of
-/// seconds that `text` contains. "" and other text mean 0; the launcher has checked the value.
+/// Returns the host time of a training step of a model with that many parameters: that of the framework called
+/// `text`, or the number of seconds in `text`. "" and other text mean 0; the launcher has checked the value.
 double host_call_seconds(std::string_view text, std::uint64_t parameters);
 
 /// Returns every number of the device clock that is fitted, except those that are 0.
 std::span<const FittedSeconds> fitted_numbers();
 
 /// Returns the largest error of the device clock on published results of this kind, as `validate` finds it, rounded up
-/// to whole percents: 0.07. Returns 0 if nobody has published results of this kind. The kind is the model's name for
-/// training with half precision, and "matmul" for a float32 product.
+/// to whole percents: 0.07. Returns 0 if nobody has published results of this kind. For training with half
+/// precision, the kind is the model's name; for a float32 product, it is "matmul".
 double compared_error(std::string_view kind);
 
-/// Start of one collective between replicas.
+/// Time to start one collective between replicas.
 extern const FittedSeconds kCollectiveStart;
 
 /// Host time of a call in inference through PyTorch, one call per batch.

@@ -132,7 +132,7 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vec
 
 namespace {
 
-/// Models a ring within each domain, then one between the domains, which the IPUs of a replica use together.
+/// Models a ring within each domain, then one between the domains, shared by the IPUs of a replica.
 DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
                              std::int64_t halves) {
   const std::int64_t replicas_per_domain =

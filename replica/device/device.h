@@ -135,8 +135,8 @@ DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t repli
 /// reduce-scatter and a ring all-gather over IPU-Links, each with n - 1 steps of bytes / n. Beyond one IPU-Link domain,
 /// the rings are hierarchical, and the domains' sums are all-reduced over GW-Links (poplibs,
 /// lib/popops/Collectives.cpp, and the Pod reference designs). One ring of one machine's GW-Links per domain carries
-/// the sums of all shards and all IPUs of a replica [I]: MLPerf's steps on 128 and 256 IPUs are that much longer than
-/// on 64.
+/// the sums of all shards and all IPUs of a replica [I]: MLPerf's steps on 128 and 256 IPUs are longer than on 64
+/// by this ring's time.
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

@@ -19,7 +19,7 @@ enum class ProductKind : std::uint8_t { kConvolution, kMatmul };
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<ProductKind> = {"convolutions", "matmuls"};
 
-/// The pass of training. The gradients of a plain matmul are matmuls of the forward kind.
+/// The pass of training. The gradients of a plain matmul are themselves matmuls with kForward.
 enum class ProductPass : std::uint8_t { kForward, kInputGradient, kWeightGradient };
 
 /// One of the two dimensions of the field. Output y reads, for each kernel element k, the place
@@ -35,7 +35,7 @@ struct FieldDimension {
   std::int64_t stride = 1;
   std::int64_t input_dilation = 1;
   std::int64_t kernel_dilation = 1;
-  std::int64_t padding = 0;  ///< Places before the first element; if negative, elements omitted.
+  std::int64_t padding = 0;  ///< Places before the first element; if negative, minus the number of elements omitted.
 
   /// Returns the number of pairs (y, k) that read an input element.
   [[nodiscard]] std::int64_t useful_pairs() const;

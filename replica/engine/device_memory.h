@@ -45,7 +45,7 @@ class Arena {
 /// bytes in the plan really overwrite each other.
 class HostImages {
  public:
-  /// Both must outlive this. `arenas[m]` is memory m (memory_of).
+  /// Both arguments must outlive this object. `arenas[m]` is memory m (memory_of).
   HostImages(const Program& program, const std::vector<Arena>& arenas) : program_(program), arenas_(arenas) {}
 
   /// Returns the image of a tensor, which never moves. Requires: a step of the Program names the tensor.
@@ -73,7 +73,7 @@ class StreamingMemory {
 /// write a tensor, get its bytes from HostImages.
 class DeviceMemory {
  public:
-  /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
+  /// `arenas[m]` is memory m (memory_of); the Program must outlive this object.
   DeviceMemory(const Program& program, std::vector<Arena> arenas) : program_(program), arenas_(std::move(arenas)) {}
 
   /// For each memory, the highest end of the tensors in a set.
@@ -103,7 +103,7 @@ class DeviceMemory {
 /// as much of this machine's memory as the IPUs have, and two copies of every operand.
 class TileMemory {
  public:
-  /// Requires: the Program has a layout for each IPU, and outlives this.
+  /// Requires: the Program has a layout for each IPU, and outlives this object.
   explicit TileMemory(const Program& program);
 
   /// Gathers the image of a tensor from its tiles. `image` has the size of the tensor.

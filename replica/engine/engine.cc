@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kScratchAlignment = 64;
 constexpr std::string_view kComputing = "computing";  // Activity between two waits.
 
-/// Returns the tensors that a step names, written-only ones first, because an operand may share their bytes.
+/// Returns the tensors that a step names. Those only written come first, because an operand may share their bytes.
 std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
   std::vector<std::uint32_t> named;
   std::ranges::copy_if(tensors.writes, std::back_inserter(named), [&](std::uint32_t tensor) {

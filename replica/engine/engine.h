@@ -96,7 +96,7 @@ class Engine final : private Machine {
   [[nodiscard]] std::vector<Bytes> high_water() const;
   [[nodiscard]] std::vector<Bytes> streaming_high_water() const;
 
-  /// Returns the high-water mark of each tile, by IPU. Empty unless the Program has a layout of tiles.
+  /// Returns the high-water marks of each IPU's tiles. The result is empty unless the Program has a layout of tiles.
   [[nodiscard]] std::vector<std::vector<Bytes>> tile_high_water() const;
 
   /// Sets the observer of all further steps, or removes it (null). An observer must live until it is replaced.

@@ -29,16 +29,16 @@ struct NotFinite {
 /// read of the bytes, several elements at a time. The cost is higher if there is such an element.
 std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes);
 
-/// Returns whether any element is infinite, or at least as large as the largest finite number of its own type or of
-/// type `result`. Masks consist of such numbers, which stay extreme if something is added to them. Cost: one read of
-/// the bytes, several elements at a time.
+/// Returns whether any element is infinite, or has at least the magnitude of the largest finite number of its own type
+/// or of type `result`. Masks consist of such numbers, which stay extreme if something is added to them. Cost: one read
+/// of the bytes, several elements at a time.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
 /// Decides whether a non-finite number that an operator reads or writes is a fault, and where the fault began.
 /// Infinities that an operator was given and passes on, such as attention masks, are not faults.
 class ValueJudge {
  public:
-  /// All arguments must outlive this. `types` is indexed by tensor.
+  /// All arguments must outlive this object. `types` is indexed by tensor.
   ValueJudge(const Program& program, const std::vector<TensorType>& types, const HostImages& images,
              const Moment& moment)
       : program_(program), types_(types), images_(images), moment_(moment) {}
@@ -58,7 +58,7 @@ class ValueJudge {
   /// Examines the input that an operator is about to overwrite. Cost: one read of that input.
   [[nodiscard]] Overwritten look_at(std::optional<std::uint32_t> overwritten) const;
 
-  /// Returns a faulty number in an operator's result. Cost: one read of the result.
+  /// Returns a faulty number in an operator's result, if there is one. Cost: one read of the result.
   [[nodiscard]] std::optional<NotFinite> fault_of_result(std::uint32_t result, const proto::Execute& step,
                                                          const Overwritten& before) const;
 

@@ -25,7 +25,7 @@ struct Spelling {
 constexpr std::array<Spelling, 3> kSpellings = {
     {{Distribution::kConstant, "constant"}, {Distribution::kUniform, "uniform"}, {Distribution::kNormal, "normal"}}};
 
-/// Returns the distribution named by the operation's single attribute, with its real value.
+/// Returns the distribution named by the operation's single attribute, with the attribute's real value.
 std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   for (const auto& [distribution, name] : kSpellings) {
     const auto found = attributes.values().find(name);

@@ -72,8 +72,9 @@ class Machine {
   /// Returns the offset to add to the entries of remote buffers that the running function names.
   [[nodiscard]] virtual std::uint32_t entry() const = 0;
 
-  /// Runs a function of the Program. Adds `micro_batch` to the caller's index and the round of the running repeat, and
-  /// `entry` to the caller's offset of entries. `salts` must outlive the call.
+  /// Runs a function of the Program. Its micro-batch index is the sum of `micro_batch`, the caller's index and the
+  /// round of the running repeat; its offset of entries is the sum of `entry` and the caller's offset. `salts` must
+  /// outlive the call.
   virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
                       std::span<const std::string> salts) = 0;
 

@@ -34,7 +34,7 @@ struct Initialise {
 };
 
 /// `a, b = stream_in() stream="train"`: the host writes the batch whose number is the micro-batch index, counted from
-/// the start of the host's function. With `fields=[2,0]`, the tensors are numbers 2 and 0 of the batch.
+/// the start of the host's function. With `fields=[2,0]`, a and b are tensors 2 and 0 of the batch.
 struct StreamIn {
   std::string stream;
   std::vector<TensorId> tensors;
@@ -70,7 +70,7 @@ struct AllReduce {
 };
 
 /// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce has ended. The operands are the tensors of
-/// all of them.
+/// all these all-reduces.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 
@@ -83,7 +83,7 @@ struct AwaitAllReduces {
 ///
 /// `w, b@1 = copy(W, b) from_entries=[3,-1]`: copies entry 3 of the remote buffer W to w. `W = copy(w) to_entries=[3]`:
 /// copies w to entry 3 of W, which keeps its other entries. If the function is called with an entry, that entry is
-/// added to these.
+/// added to those listed.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
@@ -127,7 +127,7 @@ struct Restore {
 bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
 
 /// `a.shard, b.shard = shard(a, b)`: copies the replica's shards out of full tensors. With `group=4`, here and in the
-/// next two operations, four consecutive replicas share a tensor; otherwise all do.
+/// next two operations, four consecutive replicas share a tensor; otherwise, all replicas do.
 struct Shard {
   std::vector<TensorId> tensors;
   std::vector<TensorId> shards;

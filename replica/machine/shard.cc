@@ -43,10 +43,10 @@ Status verify_shards(const Graph& graph, std::string_view kind, const std::vecto
 struct ShardPair {
   HostTensor whole;
   HostTensor shard;
-  std::size_t count = 0;  ///< Shards of the tensor.
+  std::size_t count = 0;  ///< Number of shards of the tensor.
   std::size_t self = 0;   ///< Index of this replica's shard.
 
-  /// Returns the bytes of all shards, including the padding of the last ones.
+  /// Returns the size of all shards, including the padding of the last ones.
   [[nodiscard]] std::size_t filled() const { return shard.bytes.size() * count; }
 };
 

@@ -17,7 +17,7 @@ struct OffChipTransfer {
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }
   [[nodiscard]] Bytes bytes_on(std::uint32_t ipu) const;
 
-  /// Returns the bytes on the IPU with the most.
+  /// Returns the largest number of bytes on one IPU.
   [[nodiscard]] Bytes most() const;
 };
 

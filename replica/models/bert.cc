@@ -91,7 +91,7 @@ ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorI
   return layers::score(builder, logits, inputs, name + ".loss");
 }
 
-/// Returns the loss of predicting from the first token whether the second segment follows the first.
+/// Returns the loss of predicting, from the first token, whether the second segment follows the first segment.
 LossTerm next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
   const std::int64_t B = builder.type(x).shape[0];
   x = builder.add_one("slice", {x}, {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{1}}},

@@ -17,9 +17,9 @@
 ///   efficientnet-b1  7,794,184    efficientnet-b4  19,341,616
 ///   efficientnet-b2  9,109,994
 ///
-/// They differ from torchvision's in three ways. There is no stochastic depth: no block is ever skipped. The rate of
-/// the only dropout, before the classifier, is model.dropout. The classifier and the biases of squeeze-and-excitation
-/// start from the distributions of PyTorch's layers.
+/// The models differ from torchvision's in three ways. There is no stochastic depth: no block is ever skipped. The rate
+/// of the only dropout, before the classifier, is model.dropout. The classifier and the biases of
+/// squeeze-and-excitation start from the distributions of PyTorch's layers.
 namespace poprun::models::efficientnet {
 namespace {
 
@@ -47,8 +47,8 @@ constexpr std::array kStages = {Stage{1, 3, 1, 16, 1}, Stage{6, 3, 2, 24, 2},  S
 constexpr std::int64_t kStemChannels = 32;
 constexpr std::int64_t kHeadExpansion = 4;  ///< Channels that are classified, per channel of the last stage.
 
-/// Returns the multiple of 8 next to channels * width or, if that is less than 90 % of it, the one above: torchvision's
-/// _make_divisible.
+/// Returns the multiple of 8 nearest to channels * width or, if it is less than 90 % of that product, the next larger
+/// multiple, like torchvision's _make_divisible.
 std::int64_t scaled_width(std::int64_t channels, double width) {
   const double exact = static_cast<double>(channels) * width;
   const std::int64_t nearest = std::max<std::int64_t>(8, static_cast<std::int64_t>(exact + 4) / 8 * 8);
@@ -59,7 +59,7 @@ std::int64_t scaled_depth(std::int64_t blocks, double depth) {
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(blocks) * depth));
 }
 
-/// x * sigmoid(x), known as SiLU or swish.
+/// Returns x * sigmoid(x), known as SiLU or swish.
 TensorId silu(Builder& builder, const std::string& name, TensorId x) {
   const TensorId gate = builder.add_one("sigmoid", {x}, {}, name + ".sigmoid");
   return builder.add_one("mul", {x, gate}, {}, name);

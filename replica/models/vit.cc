@@ -13,8 +13,8 @@
 ///   images u8 or f32 [N,C,S,S]   S is a multiple of 16
 ///   labels i32[N]
 ///
-/// A class token precedes the patches, and its last state is classified. With three-channel images of 224 x 224 pixels
-/// and 1000 classes, vit-base-16 has 86,567,656 parameters and vit-large-16 has 304,326,632.
+/// A class token precedes the patches, and the token's last state is classified. With three-channel images of 224 x 224
+/// pixels and 1000 classes, vit-base-16 has 86,567,656 parameters and vit-large-16 has 304,326,632.
 namespace poprun::models::vit {
 namespace {
 

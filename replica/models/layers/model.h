@@ -13,7 +13,7 @@
 /// Built-in models. Each .cc file in replica/models defines one model, or one family of models, in all sizes.
 namespace poprun {
 
-/// Everything that a model is built from: the tensors that host streams deliver, facts about them, and job settings.
+/// Everything that a model is built from: the tensors of the host streams, facts about these tensors, and job settings.
 struct ModelInputs {
   std::vector<std::string> names;  ///< For example, "images" and "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.

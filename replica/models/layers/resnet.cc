@@ -9,8 +9,8 @@
 namespace poprun::layers {
 namespace {
 
-/// Number of groups of channels in group normalisation (Wu and He, "Group normalization", 2018). Channels that it does
-/// not divide form fewer groups.
+/// Number of groups of channels in group normalisation (Wu and He, "Group normalization", 2018). If it does not
+/// divide the number of channels, there are fewer groups.
 constexpr std::int64_t kGroups = 32;
 
 TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Norm& norm) {

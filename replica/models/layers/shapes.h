@@ -36,7 +36,7 @@ enum class Reduction : std::uint8_t {
 };
 
 /// Reduces x, f32 in any layout, over `axes` (within its rank, in any order). With `keep_dims`, the result has x's rank
-/// and layout and size 1 along the axes. Otherwise, it is row-major without these dimensions.
+/// and layout and size 1 along the axes. Otherwise, the result is row-major without these dimensions.
 TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x, const Shape& axes,
                 bool keep_dims);
 

@@ -29,7 +29,7 @@ inline constexpr std::int64_t kMostElements = (std::int64_t{1} << 31) - 1;  ///<
 /// Returns the number of elements (1 for rank 0). Errors: kData for a negative dimension or more than kMostElements.
 Result<std::int64_t> checked_elements(const Shape& shape);
 
-/// A tensor on the host. Reals are stored as float32, other types as int64. If all are equal, one may be stored.
+/// A tensor on the host. Reals are stored as float32, other types as int64. If all elements are equal, one suffices.
 struct Constant {
   Element element = ::onnx::TensorProto::FLOAT;
   Shape shape;

@@ -155,7 +155,7 @@ class Expansion {
     return copy;
   }
 
-  /// Adds an attribute. If it refers to an attribute that the call omits, adds nothing, and the default applies.
+  /// Adds an attribute, unless it refers to one that the call omits; the default then applies.
   Status add_attribute(const Call& call, const AttributeProto& attribute, NodeProto& node) {
     if (!attribute.ref_attr_name().empty()) {
       if (const auto given = call.attributes.find(attribute.ref_attr_name()); given != call.attributes.end()) {

@@ -17,7 +17,7 @@
 
 /// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
 ///
-///   nodes/         translators: one file per family of ONNX operators, which it lowers to our operators
+///   nodes/         translators: each file lowers one family of ONNX operators to our operators
 ///   node.h         the node and the builder that a translator works with
 ///   functions.h    a model's own functions, which are expanded before anything else
 ///   window.h       checks of known indices; windows of convolutions and poolings
@@ -77,7 +77,7 @@ struct ImportOptions {
   bool as_written = false;
 
   bool half = false;            ///< Whether to clamp finite constants to float16's range, for a job in half precision.
-  std::string trained;          ///< ECMAScript regular expression of constants to train (learnt.h), or "".
+  std::string trained;          ///< ECMAScript regex for names of constants to train (learnt.h), or "".
   bool logits = false;          ///< Whether to remove the last Softmax, because the loss includes one.
   std::optional<Shape> labels;  ///< Shape of the labels, if any. It determines the axis of the classes.
 };

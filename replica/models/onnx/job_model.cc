@@ -45,7 +45,7 @@ bool names_batch(std::string symbol) {
   return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
 }
 
-/// Returns the open dimension, other than the first, that seems to be the input's batch dimension, if there is one. Its
+/// Returns the open dimension, other than the first, that seems to be the input's batch dimension, if there is one: its
 /// symbol names a batch, or it matches the output's open first dimension while the input's first dimension is fixed.
 std::optional<std::size_t> other_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
   if (input.dims.empty() || names_batch(input.symbols[0])) {

@@ -67,7 +67,7 @@ struct Surprises {
 
   void add(const Surprises& others);
 
-  /// Returns one note on all tensors except numbers that `frozen` (a regex or "") matches, or "" if none remain.
+  /// Returns one note on all tensors but those numbers that `frozen` (a regex or "") matches; "" if none remain.
   [[nodiscard]] std::string note(const std::string& frozen) const;
 };
 

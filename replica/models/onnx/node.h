@@ -48,7 +48,7 @@ struct Scope {
   std::vector<Note> notes;
   Surprises surprises;
 
-  /// Adds an operation. Its first output is called `name`, with a suffix if that is taken.
+  /// Adds an operation. Its first output is called `name`, with a suffix if that name is taken.
   Result<std::vector<TensorId>> add(const std::string& name, const std::string& kind, std::vector<TensorId> inputs,
                                     Attributes attributes, std::size_t outputs);
 
@@ -146,7 +146,7 @@ class Node {
 
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
-  /// Sets output 0, or returns the error that `tensor` holds instead.
+  /// Sets output 0 or, if `tensor` holds an error, returns that error.
   Status set_result(const Result<TensorId>& tensor, Element element = ::onnx::TensorProto::FLOAT) {
     return tensor.map([&](TensorId y) { set(0, y, element); });
   }

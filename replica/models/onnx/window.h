@@ -4,7 +4,7 @@
 
 /// Checks of indices, and the common parts of convolutions and poolings: images, and windows that move over them.
 /// Indices (input 1) select elements of input 0. Known indices are checked at import, the others when they are used
-/// (replica/ops). Errors of the checks, which name the index, its place and the range: kData if it is out of range.
+/// (replica/ops). Errors of the checks: kData for an index out of range; the message names it, its place and the range.
 namespace poprun::onnx_import {
 
 /// Returns the node's axis after checking the known indices along it.

@@ -30,11 +30,11 @@ class Builder {
   /// Appends at `place`. The names of new tensors start with `prefix` and are never reserved (Graph::reserve).
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
-  /// Assigns operations added from now on to the model's layer with that name (no prefix). If there is none, appends a
-  /// new layer. Layers are therefore in the order of the forward pass, and evaluation uses the layers of training.
+  /// Assigns operations added from now on to the model's layer with that name (no prefix). If there is no such layer,
+  /// appends one. Layers are therefore in the order of the forward pass, and evaluation uses the layers of training.
   void layer(const std::string& name, bool counted = true);
 
-  /// Does the same as `layer`, and also assigns the existing operations of this region, from `operations()[first]` on.
+  /// Assigns later operations to a layer, as `layer` does, and also this region's existing ones from index `first` on.
   void layer_from(std::size_t first, const std::string& name);
 
   void set_origin(const Origin& origin) { origin_ = origin; }  ///< Applies to operations added from now on.
@@ -47,12 +47,12 @@ class Builder {
   /// Adds an operation that updates tensors in place: its outputs are `updated`, which are among its inputs.
   void update(std::string kind, std::vector<TensorId> inputs, Attributes attributes, std::vector<TensorId> updated);
 
-  /// Returns the variable with this full name, without a prefix. It outlives the function. If there is none, adds one
-  /// that the function "load" initialises. Requires: an existing variable has this type and role.
+  /// Returns the variable with this full name (no prefix), which outlives the function. If there is none, adds one that
+  /// the function "load" initialises. Requires: the variable, if it already exists, has this type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// Returns the constant tensor with this full name; constants are f32 even in half precision. If there is none, adds
-  /// one that "load" fills with the row-major `values`. The Program stores them as text, about ten bytes per value.
+  /// Returns the constant tensor with this full name; constants are f32 even in half precision. If there is no such
+  /// tensor, adds one that "load" fills with the row-major `values`, stored in the Program as text (about 10 B each).
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
   /// Keeps a tensor in float32 even if the model uses half precision. Tensors computed from it are not affected.

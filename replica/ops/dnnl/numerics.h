@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// Describes everything besides the Program that determines a result's bits: the libraries that compute the result, and
+/// Describes what determines a result's bits in addition to the Program: the libraries that compute the result, and
 /// their instruction sets. Our own kernels give the same bits on all instruction sets for which they are compiled
 /// (simd.h).
 namespace poprun {
@@ -15,7 +15,7 @@ struct Numerics {
   std::vector<std::string> cpu_isas;
   std::string onednn_version;  ///< For example, "2.6.3".
   /// Digest of a few thousand values of exp, log, pow and sin. Their last bits differ between versions of glibc, and
-  /// between its variants with and without fused multiply-add.
+  /// between glibc's variants with and without fused multiply-add.
   std::uint64_t libm_digest = 0;
 };
 

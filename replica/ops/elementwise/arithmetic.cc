@@ -9,8 +9,8 @@
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
 ///   constant() shape=[..] values=[..]  ->  f32, row-major, with these elements
-///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 if `kept` is not zero, else -16,384; when it is
-///                                  added to attention scores [B,h,T,T], it hides tokens that are not kept
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 if `kept` is not zero, else -16,384; added to
+///                                  attention scores [B,h,T,T], the mask hides tokens that are not kept
 ///   causal_mask() size=T   ->  f32[T,T], 0 if column <= row, else -16,384; added to scores, it hides later tokens
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x or, with mean=1, to the mean over the
 ///                              step's micro-batches so far, sum + (x - sum) / their number

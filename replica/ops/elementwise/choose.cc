@@ -52,7 +52,7 @@ template <typename Comparison, typename T>
 std::unique_ptr<Kernel> compare(const Signature& s) {
   return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs)](const Operands& t) {
     const T* a = reinterpret_cast<const T*>(t.inputs[0]);  // NOLINT: a tensor of T.
-    const T* b = reinterpret_cast<const T*>(t.inputs[1]);  // NOLINT: the same.
+    const T* b = reinterpret_cast<const T*>(t.inputs[1]);  // NOLINT: a tensor of T.
     float* y = t.output_f32(0);
     loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
       for (std::int64_t i = 0; i < loops.row(); ++i) {

@@ -13,7 +13,7 @@
 /// the element). It does not depend on execution order. The gradient applies the same operator with the same key to dy,
 /// which recomputes the choice instead of storing it. An element uses 16 random bits if they represent its probability
 /// of being kept to within 1 part in 10,000, as for all rates up to 0.92, and 32 bits otherwise. The expected value of
-/// the result is x, with the same accuracy.
+/// the result is therefore x to within 1 part in 10,000.
 namespace poprun::ops::dropout {
 namespace {
 

@@ -66,8 +66,8 @@ inline constexpr const char* kScale = "scale";
 /// Returns whether a flag is present and 1.
 bool is_set(const Attributes& attributes, const std::string& name);
 
-/// If an operation multiplies rows by one matrix of weights, returns an equivalent `linear`, because the gradient
-/// operations of a `linear` inherit its attributes. Returns nothing for any other operation.
+/// If an operation multiplies rows by one matrix of weights, returns an equivalent `linear`, whose gradient operations
+/// inherit any attributes that are set on it. Returns nothing for any other operation.
 std::optional<Operation> as_linear(const Graph& graph, const Operation& operation);
 
 }  // namespace poprun

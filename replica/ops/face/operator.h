@@ -30,7 +30,7 @@ struct Signature {
 /// Returns the signature of an operation in a graph.
 Signature signature_of(const Graph& graph, const Operation& operation);
 
-/// The execution context of a kernel: when and on which replica it runs. Random numbers and running means depend on it.
+/// When, and on which replica, a kernel runs: its execution context. Random numbers and running means depend on it.
 struct Moment {
   std::uint64_t seed = 0;         ///< The job's seed.
   std::uint64_t step = 0;         ///< Training steps before this one.
@@ -50,9 +50,9 @@ struct StrayIndex {
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
-  std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes with undefined contents, 64-byte aligned.
+  std::byte* scratch = nullptr;  ///< Workspace of Kernel::scratch() bytes, 64-byte aligned, with undefined contents.
   const Moment* moment = nullptr;
-  std::optional<StrayIndex>* stray = nullptr;  ///< Receives a run's first out-of-range index, if not null.
+  std::optional<StrayIndex>* stray = nullptr;  ///< If not null, receives a run's first out-of-range index.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -104,13 +104,13 @@ class Differentiator;
 struct Overlay {
   std::size_t input = 0;
   std::size_t output = 0;
-  Bytes distance;  ///< Distance from the input's first byte to the output's, which may be negative.
+  Bytes distance;  ///< Distance, possibly negative, from the input's first byte to the output's.
 };
 
 /// Describes how an operator works on shards. The first `inputs` inputs and the first `outputs` outputs are sharded.
 /// Element i of each of these outputs depends only on element i of each sharded input and on the other inputs, which
 /// are unsharded. Therefore, zeros that pad a shard do not affect its other elements. Any further outputs are exact
-/// sums over the elements (square_sum.h): zeros add nothing, and the shards' sums add up to that of the full tensor.
+/// sums over the elements (square_sum.h): zeros add nothing, and the shards' sums add up to the full tensor's.
 struct Cut {
   std::uint8_t inputs = 0;  ///< If 0, the operator needs all operands unsharded.
   std::uint8_t outputs = 0;
@@ -131,7 +131,7 @@ struct Operator {
   /// the operator is not differentiable, and a job that needs a gradient through it is rejected.
   void (*gradient)(Differentiator&) = nullptr;
 
-  /// Returns the work of one use. It determines the device time, unless the planner derives the time from `product`.
+  /// Returns the work of one use, which determines the device time, unless the planner derives the time from `product`.
   Work (*work)(const Signature&) = nullptr;
 
   /// Returns a kernel that computes in float32. prepare_kernel (half/half_kernel.h) adds the conversions for float16.
@@ -143,8 +143,8 @@ struct Operator {
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
   /// For sums of products: returns the product that the convolution planner spreads over the tiles. The stored types of
-  /// the signature determine its arithmetic. Null if and only if `contraction` is null; the operator then uses only the
-  /// vector units, not the matrix units.
+  /// the signature determine the product's arithmetic. Null if and only if `contraction` is null; the operator then
+  /// uses only the vector units, not the matrix units.
   Product (*product)(const Signature&) = nullptr;
 
   /// For sums of products: returns the meaning of each axis of the first two inputs and the first output. Null if and
@@ -158,8 +158,9 @@ struct Operator {
   /// micro-batches.
   bool reads_moment = false;
 
-  /// Inputs whose buffer output 0 may reuse if both have the same type. Results are bit-identical, because element i of
-  /// the output depends only on element i of each, or the kernel overwrites an element only after its last use.
+  /// Output 0 may reuse the buffer of any of these inputs if the types are equal. Results are bit-identical, because
+  /// element i of the output depends only on element i of each input, or the kernel overwrites an element only after
+  /// its last use.
   std::vector<std::size_t> in_place = {};
 
   /// How the operator works on shards, if it can. Its author declares this, and shards_test.cc checks the declaration.
@@ -219,7 +220,7 @@ class Differentiator {
   /// parameter, because the uses of a parameter have separate gradients.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
-  /// Adds an operation. Its output k is a gradient with respect to the original's input of_input[k].
+  /// Adds an operation. Its output k is a gradient with respect to input of_input[k] of the original operation.
   virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                                     const std::vector<std::size_t>& of_input) = 0;
 };

@@ -6,7 +6,7 @@
 
 namespace poprun {
 
-/// The random-number key of an operation. It is a name, so that identical operations draw different numbers. If several
+/// An operation's random-number key. The key is a name, so that identical operations draw different numbers. If several
 /// calls share a function, its operations get their names from the call, as salts (JAX folds such salts into its keys):
 ///
 ///   call() function="outlined.0" micro_batch=0 salt0="encoder.7.dropout"

@@ -18,7 +18,7 @@ inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
   return {{"shape", std::move(shape)}, {"layout", text}};
 }
 
-/// Returns the type that the attributes describe, with elements of type `data`. Returns nothing if one of them is
+/// Returns the type that the attributes describe, with elements of type `data`. Returns nothing if an attribute is
 /// missing, or if the layout is nhwc and the rank is not 4.
 inline std::optional<TensorType> shaped_type(DataType data, const Attributes& attributes) {
   if (!attributes.has("shape") || !attributes.has("layout")) {

@@ -105,7 +105,7 @@ struct Piece {
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-/// Used in place of the scratch offset of an operand that is not float16, because the kernel uses it directly.
+/// Replaces the scratch offset of an operand that is not float16, because the kernel uses such an operand directly.
 constexpr std::int64_t kInPlace = -1;
 
 class HalfKernel final : public Kernel {

@@ -82,7 +82,7 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
 /// The range that one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< End of the elements inside the image. Only a dilated window can contain none.
+  std::int64_t end;     ///< End of the elements inside the image. Only a dilated window can have no such element.
   std::int64_t step;    ///< Distance between the elements.
   std::int64_t padded;  ///< Number of elements inside the padded image.
 };
@@ -136,7 +136,7 @@ void for_each_window(const Pooling& p, Visit visit) {
   }
 }
 
-/// Calls visit(input offset) for every element of a window that is inside the image, row by row.
+/// Calls visit(input offset) for those elements of a window that are inside the image, row by row.
 template <typename Visit>
 void for_each_element(const Pooling& p, const Range& rows, const Range& columns, std::int64_t n, Visit visit) {
   for (std::int64_t h = rows.begin; h < rows.end; h += rows.step) {

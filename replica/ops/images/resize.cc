@@ -17,12 +17,12 @@
 /// y[i] is read from position p of x, chosen by `coordinates`:
 ///
 ///   "half_pixel"            (i + 0.5) / scale - 0.5
-///   "pytorch_half_pixel"    the same, but 0 if size = 1
+///   "pytorch_half_pixel"    as with "half_pixel", but 0 if size = 1
 ///   "tf_half_pixel_for_nn"  (i + 0.5) / scale
 ///   "asymmetric"            i / scale
 ///   "align_corners"         i (A - 1) / (scale A - 1), but 0 if size = 1
 ///
-/// `mode` selects how y[i] is computed. Positions outside x read its first or last element:
+/// Positions outside x stand for its first or last element. `mode` selects how y[i] is computed:
 ///
 ///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (default: halves round down),
 ///              "round_prefer_ceil", "floor", "ceil"
@@ -30,7 +30,7 @@
 ///   "cubic"    Keys' kernel over four elements, cubic_a=. (default -0.75); with exclude_outside=1
 ///              elements outside x have no weight and the other weights are scaled up
 ///
-/// scale defaults to size / A; scale * A can be fractional. This follows ONNX's Resize
+/// scale defaults to size / A; scale * A can be fractional. The operator follows ONNX's Resize
 /// (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published test cases.
 namespace poprun::ops::resize {
 namespace {
@@ -142,7 +142,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
 }
 
-/// Adds weight * from[i] to to[i].
+/// Computes to[i] += weight * from[i].
 POPRUN_SIMD void add_scaled(const float* __restrict from, float weight, float* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     to[i] += weight * from[i];

@@ -25,7 +25,7 @@ template <typename T>
 std::unique_ptr<Kernel> numerics_of(const Signature& s) {
   return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs)](const Operands& t) {
     const T* x = reinterpret_cast<const T*>(t.inputs[0]);  // NOLINT: elements of T's size.
-    T* y = reinterpret_cast<T*>(t.outputs[0]);             // NOLINT: the same.
+    T* y = reinterpret_cast<T*>(t.outputs[0]);             // NOLINT: elements of T's size.
     const std::int64_t stride = loops.row_stride(0);
     loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
       const T* from = x + offsets[0];

@@ -6,7 +6,7 @@
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
-/// begin and end are the numbers of elements added before and after each dimension. Negative numbers remove elements.
+/// begin and end are the numbers of elements added at the two ends of each dimension. Negative numbers remove elements.
 /// As in numpy.pad, the modes fill new elements with `value` (default 0), with the elements of x mirrored at its first
 /// and last element (repeatedly if necessary), or with copies of the nearer of these two. The gradient of an element of
 /// x is the sum of dy over all its copies, in y's order.

@@ -59,7 +59,7 @@ struct Channels {
   Channels(std::byte* scratch, std::int64_t C)
       : sum(reinterpret_cast<double*>(scratch)),  // NOLINT: 64-byte aligned scratch.
         products(sum + C),
-        scale(reinterpret_cast<float*>(products + C)),  // NOLINT: the same.
+        scale(reinterpret_cast<float*>(products + C)),  // NOLINT: 64-byte aligned scratch.
         shift(scale + C),
         slope(shift + C) {}
 
@@ -135,9 +135,9 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
       });
 }
 
-/// Counts two reads of x and seven operations per element.
-/// Counts popnn's passes (poplibs, lib/popnn/BatchNorm.cpp): the mean and the mean square read x, and the factor and
-/// the addend read and write it.
+/// Counts seven operations per element, and the six times that popnn's passes (poplibs, lib/popnn/BatchNorm.cpp) read
+/// or write a tensor of x's size: the mean and the mean square read x, and the factor and the addend each read and
+/// write such a tensor.
 Work training_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic = s.inputs[0].bytes() * 6;

@@ -42,7 +42,7 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// Returns the rule for one run of an operator with `own` inputs before the factor, or nothing if it is kSkip.
+  /// Returns the rule for one run of an operator whose factor follows `own` inputs, or nothing if the factor is kSkip.
   [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
     const auto now = update_rule::scale_of(scale, t, own);
     if (!now) {

@@ -9,9 +9,9 @@
 /// LAMB (You et al., "Large batch optimization for deep learning", arXiv:1904.00962, algorithm 2 with phi(z) = z).
 ///
 ///   U = u + weight_decay * w
-///   w -= rate * |w| / |U| * U, with norms over the whole tensor; |w| / |U| is 1 if either is 0
+///   w -= rate * |w| / |U| * U, with norms over the whole tensor; |w| / |U| is 1 if either norm is 0
 ///
-/// It consists of two operators:
+/// LAMB consists of two operators:
 ///
 ///   lamb_moments(w, g, m*, v*, step [, factor])      ->  m, v, squares i32[2, 42] of w and U
 ///   lamb(w*, m, v, squares, rate, step [, factor])   ->  w
@@ -94,7 +94,7 @@ POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate, const
   }
 }
 
-/// Returns |w| / |U|, or 1 if either is 0.
+/// Returns |w| / |U|, or 1 if either norm is 0.
 double trust_ratio(const std::byte* squares) {
   const auto* limbs = reinterpret_cast<const std::int32_t*>(squares);  // NOLINT: an i32 tensor.
   const double w = norm_of(limbs);

@@ -10,11 +10,11 @@
 /// ResNet and of TensorFlow's LARSOptimizer: the momentum contains the learning rate.
 ///
 ///   G = scale * g
-///   local = trust * |w| / (|G| + weight_decay * |w| + epsilon), with norms over the whole tensor; 1 if either is 0
+///   local = trust * |w| / (|G| + weight_decay * |w| + epsilon), with norms over the whole tensor; 1 if a norm is 0
 ///   v = momentum * v + rate * local * (G + weight_decay * w)
 ///   w -= v
 ///
-/// If trust is 0, as for parameters exempt by training.no-decay, local is 1. LARS consists of two operators:
+/// If trust is 0, as for parameters exempted by training.no-decay, local is 1. LARS consists of two operators:
 ///
 ///   lars_norms(w, g)                                  ->  squares i32[2, 42] of w and g
 ///   lars(w*, g, v*, squares, rate [, factor])         ->  w, v
@@ -89,7 +89,7 @@ struct Rule {
         epsilon(s.attributes.real("epsilon")) {}
 };
 
-/// Returns the factor by which the tensor's rate differs from the learning rate.
+/// Returns the ratio of the tensor's rate to the learning rate.
 double local_rate(const Rule& rule, const std::byte* squares) {
   const auto* limbs = reinterpret_cast<const std::int32_t*>(squares);  // NOLINT: an i32 tensor.
   const double w = norm_of(limbs);

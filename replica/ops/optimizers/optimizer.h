@@ -31,7 +31,7 @@ struct HyperParameter {
 /// A tensor PARAMETER.NAME of the optimiser, which is initially zero.
 struct OptimizerState {
   std::string name;
-  bool may_be_half = true;  ///< Whether float16 has enough range. It does not for means of squared gradients.
+  bool may_be_half = true;  ///< Whether float16's range suffices. It does not for means of squared gradients.
 };
 
 struct Optimizer {
@@ -50,14 +50,15 @@ struct Optimizer {
   std::optional<Operator> moments = {};
 
   /// An operator that runs before a rule that needs the norms of the weights and the gradient over the full tensor. The
-  /// rule then takes their sums of squares before the rate. An optimiser has at most one of `moments` and `norms`.
+  /// rule then has their sums of squares as the input before the rate. An optimiser has at most one of `moments` and
+  /// `norms`.
   ///
   ///   norms(w, g)                                                ->  sums i32[2, 42]
   ///   rule(w*, g, states*..., sums, rate [, step] [, factor])    ->  w, states
   std::optional<Operator> norms = {};
 
-  /// The hyper-parameter that adapts the rate to each tensor, and that is 0 for tensors exempt by training.no-decay:
-  /// they take the rate as it is. Empty: training.no-decay changes only the weight decay.
+  /// The hyper-parameter that adapts the rate to each tensor, and that is 0 for tensors exempted by training.no-decay,
+  /// which use the learning rate unchanged. If empty, training.no-decay changes only the weight decay.
   std::string adaptation = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }

@@ -39,7 +39,8 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer optimizer() {
-  return {.rule = on_shards({"sgd", shape, nullptr, work, numerics}, {.inputs = 2, .outputs = 1})};  // w and g; w
+  // Inputs w and g; output w.
+  return {.rule = on_shards({"sgd", shape, nullptr, work, numerics}, {.inputs = 2, .outputs = 1})};
 }
 
 }  // namespace poprun::optimizers::sgd

@@ -15,9 +15,9 @@
 ///
 /// w, g and every state tensor have the same f32 type. The outputs are w and the states. A rule that works element by
 /// element is marked with on_shards and then accepts shards of w, g and the states. The state of an unmarked rule is
-/// never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if it is kSkip, nothing
-/// changes. A rule that needs sums over the full tensor has two operators, so that sums of pieces can be added between
-/// them (Optimizer::moments).
+/// never sharded. If `factor` (clip_factor) is given, the gradient is also multiplied by it; if the factor is kSkip,
+/// nothing changes. A rule that needs sums over the full tensor has two operators, so that sums of pieces can be added
+/// between them (Optimizer::moments).
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};

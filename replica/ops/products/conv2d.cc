@@ -18,8 +18,8 @@
 /// Output channels of group g read the input channels of group g. With G = C, the convolution is depthwise. Dilation d
 /// puts the kernel's taps d pixels apart. To convolve sequences [N,C,L], use images [N,C,1,L] with R = 1. Weights are
 /// stored as in frameworks and change in every step. Each step therefore reorders them into oneDNN's blocked form,
-/// which costs more than the convolution for small images and many weights. A convolution with a 1x1 kernel, stride 1,
-/// one group and no padding is instead computed as a matrix product (in the forward pass only if 16 divides O).
+/// which, for small images and many weights, costs more than the convolution. A convolution with a 1x1 kernel, stride
+/// 1, one group and no padding is instead computed as a matrix product (in the forward pass only if 16 divides O).
 namespace poprun::ops::conv2d {
 namespace {
 

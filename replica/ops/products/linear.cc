@@ -119,7 +119,7 @@ Product input_gradient_product(const Signature& s) {
   return dense_product(s, ProductPass::kInputGradient, rows_of(s.inputs[0]), sizes.O, sizes.I);
 }
 
-/// Returns the axes of dy w, a product whose inputs are the layer's output features and whose outputs are its inputs.
+/// Returns the axes of dy w, a product whose inputs are the layer's outputs and whose outputs are the layer's inputs.
 OperandAxes input_gradient_axes(const Signature& s) {
   const bool by_inputs = input_major(s.attributes);
   return {.input = {kBatch, kInputs},
@@ -215,7 +215,7 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// Return the dimensions over which the passes sum: input features, output features, and rows (their first dimension).
+/// Return the axes of the sums of the passes: input features, output features, and the first dimension of the rows.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
 }

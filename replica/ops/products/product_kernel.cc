@@ -32,7 +32,7 @@ class WithColumnSums final : public Kernel {
   void run(const Operands& t) override {
     product_->run(t);
     auto* total = reinterpret_cast<double*>(t.scratch);  // NOLINT: 64-byte aligned scratch.
-    auto* block = reinterpret_cast<float*>(total + O_);  // NOLINT: the same.
+    auto* block = reinterpret_cast<float*>(total + O_);  // NOLINT: 64-byte aligned scratch.
     std::fill_n(total, O_, 0.0);
     for (std::int64_t begin = 0; begin < B_; begin += kRowsOfBlock) {
       std::fill_n(block, O_, 0.0F);

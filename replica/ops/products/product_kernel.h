@@ -26,8 +26,8 @@ struct DnnlMatrix {
 std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c, bool with_bias,
                                       float scale = 1);
 
-/// Returns a kernel for the gradients of weights and bias. It runs `product`, then sums its second input dy, B rows of
-/// O floats, into its second output [O]. Rows are added in float32 within blocks, and the blocks in double, in order.
+/// Returns a kernel for the gradients of weights and bias. It runs `product`, then sums the second input, dy (B rows of
+/// O floats), into the second output [O]. Rows are added in float32 within blocks, and the blocks in double, in order.
 /// The error is about 1e-6 of the terms' magnitudes for any number of rows, and the result is the same on every CPU.
 std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O);
 

@@ -22,10 +22,10 @@
 ///
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each f32[]
 ///
-/// Since labels come from data, rows whose label is not in [0, K), such as the -1 of padding and unmasked positions, do
-/// not count. `loss` is the mean over the `count` rows that do, and `correct` is the number of these rows whose largest
-/// logit (the first, if several are equal) is at the label. If no row counts, all three are 0. Rows are summed in
-/// order, in double, and the sum is rounded once.
+/// Since labels come from data, rows whose label is not in [0, K), such as the -1 of padding and unmasked positions,
+/// are ignored. `loss` is the mean over the other `count` rows, and `correct` is the number of those whose largest
+/// logit (the first, if several are equal) is at the label. If all rows are ignored, all three results are 0. Rows are
+/// summed in order, in double, and the sum is rounded once.
 ///
 /// The optional attribute smoothing=s, 0 <= s < 1, smooths the labels, as in torch.nn.CrossEntropyLoss: a label stands
 /// for the probability (1 - s) of its class plus s / K of every class. Without it, s is 0.

@@ -8,7 +8,7 @@
 #include "replica/models/onnx/constant.h"
 #include "replica/models/onnx/node.h"
 
-/// Elementwise functions of one operand. A table lists most of them: ONNX's operator, ours, and default attributes.
+/// Elementwise functions of one operand. A table gives, for most of them, ONNX's operator, ours and default attributes.
 namespace poprun::onnx_import::nodes::activation {
 namespace {
 

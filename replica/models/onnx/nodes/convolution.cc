@@ -56,7 +56,7 @@ Status conv(Node& node) {
   return set_image(node, y);
 }
 
-/// The size of the output image and the padding that is cut off. A requested size determines the padding. If that size
+/// The size of the output image, and the padding that is cut off. A requested size determines the padding. If that size
 /// exceeds the full output, zeros are appended.
 struct Transposed {
   Window window;

@@ -72,7 +72,7 @@ Status trilu(Node& node) {
   return {};
 }
 
-/// Lists the positions at which a constant is not zero, one per column. Older exporters use it to generate ranges.
+/// Lists the positions at which a constant is not zero, one per column. Older exporters use NonZero to generate ranges.
 Status non_zero(Node& node) {
   if (!node.folds()) {
     return node.unsupported("positions that depend on the data");

@@ -14,7 +14,7 @@ namespace {
 using Proto = ::onnx::TensorProto;
 
 /// Returns whether input i must be repeated for each sample. This is the case if a file written for batches of one
-/// concatenates a single copy of something, such as a class token, with its sample.
+/// concatenates its only sample with a single copy of something, such as a class token.
 bool lacks_batch(Node& node, std::size_t i, std::size_t axis) {
   const Scope& scope = node.scope();
   if (scope.file_batch != 1 || scope.batch == 1 || axis == 0 || !node.has(i)) {

@@ -32,7 +32,7 @@ Status set_reshaped(Node& node, Shape shape) {
 }
 
 /// Returns the target with 0 (the input's size) and -1 (the rest) replaced. If the target begins with the batch size
-/// that the file was written for, and x begins with the import's batch size, the import's replaces the file's.
+/// that the file was written for, and x begins with the import's batch size, the import's size replaces the file's.
 Result<Shape> reshape_target(Node& node, Shape target) {
   const Shape& x = node.shape(0);
   const Scope& scope = node.scope();
