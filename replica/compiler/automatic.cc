@@ -131,7 +131,7 @@ constexpr std::array<Movable, 4> kMovable = {{{&LocationOptions::optimizer_state
                                               {&LocationOptions::accumulators, "memory.accumulators"},
                                               {&LocationOptions::activations, "memory.activations"}}};
 
-/// Returns the choices that `asked` leaves open apart from the split, cheapest first.
+/// Returns the choices, apart from the split, that `asked` leaves open, cheapest first.
 std::vector<Choice<Compiled>> open_choices(const CompileOptions& asked) {
   const auto changed = [&asked](const auto& change) {
     return [change, split = asked.pipeline.split](const Compiled& from) {

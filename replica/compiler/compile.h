@@ -16,14 +16,14 @@ namespace poprun {
 ///                   exchange and the update; streams "step" out. With loss_scaling 0, the streams include the
 ///                   loss scale and the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
-///                   one call of evaluate runs all batches: streams "test" in for each, and "evaluation" out
+///                   one call of evaluate runs all batches: streams "test" in for each batch, and "evaluation" out
 ///   save            streams "weights" out: parameters and buffers in name order
 ///
 /// In inference, the job has no train or save function, and evaluate also streams each batch's prediction out, as
 /// "outputs". Each replica updates its buffers (running statistics) from its own micro-batches, and the step's exchange
-/// replaces them with their mean over the replicas, so all replicas hold the same buffers between steps, wherever they
-/// run. Since a running statistic is linear in the batches' statistics, this mean equals the running statistic of the
-/// replicas' mean statistics. Balanced stages are cut as the estimate suggests, whether or not they fit.
+/// replaces them with their mean over the replicas, so all replicas hold the same buffers between steps, wherever the
+/// replicas run. Since a running statistic is linear in the batches' statistics, this mean equals the running statistic
+/// of the replicas' mean statistics. Balanced stages are cut as the estimate suggests, whether or not they fit.
 Result<Graph> build_job(const CompileOptions& options);
 
 struct Compiled {

@@ -11,7 +11,7 @@ namespace poprun {
 /// `verify_equivalence` compares the graph after each of them with the graph after "precision".
 const std::vector<Pass>& all_passes();
 
-/// The text that follows the name of an omitted pass in the note about it.
+/// In the note about an omitted pass, the text that follows the pass's name.
 inline constexpr std::string_view kLeftOut = "is left out because its proof failed";
 
 inline constexpr std::string_view kLastOfArithmetic = "precision";

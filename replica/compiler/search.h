@@ -25,7 +25,7 @@ struct Choice {
   bool keeps_latest = false;
 };
 
-/// Returns a choice with one proposal: the settings that `settings` returns for the trial that it starts from.
+/// Returns a choice with one proposal: what `settings` returns for the trial that the choice starts from.
 template <typename Trial, typename MakeSettings>
 Choice<Trial> single(MakeSettings settings, bool keeps_latest = false) {
   return {[settings = std::move(settings),

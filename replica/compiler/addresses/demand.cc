@@ -140,7 +140,7 @@ class Demand {
     }
   }
 
-  /// Claims the bytes that a product needs while it runs. Always counts a regrouped input, which reproduces Graphcore's
+  /// Claims the bytes that a product needs while it runs. Always counts a regrouped input, to reproduce Graphcore's
   /// table 2.1.
   void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
     const planner::Plan& plan = *planned.plan;
@@ -307,7 +307,7 @@ class Demand {
     add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
-  /// Claims the bytes of operands that are moved to the operation's tiles. Moved results need only exchange code.
+  /// Claims the bytes of operands that are moved to the operation's tiles. Results that move need only exchange code.
   void receive(const Operation& operation, std::uint32_t step) {
     for (const Received& tensor : moves_.received(operation)) {
       if (tensor.operand) {
@@ -318,7 +318,7 @@ class Demand {
     }
   }
 
-  /// Claims bytes that tiles receive and hold during a step, and adds the code to receive them.
+  /// Claims bytes that tiles receive and hold during a step. Adds the size of the code that receives them to `code`.
   void through(Category category, const Row& row, std::uint32_t step, Row& code) {
     during(category, row, step);
     add_code(row, code);

@@ -50,8 +50,8 @@ struct LaidOut {
 ///                      the code to receive
 ///
 /// Sizes that Poplar does not publish are round numbers. They are chosen so that the example of Graphcore's note has
-/// 250 MB that are always live, as the report in the note shows, and so that the jobs of MLPerf fit, which ran in
-/// reality: see planner/README.md.
+/// 250 MB that are always live, as the report in the note shows, and so that the MLPerf jobs, which ran in
+/// reality, fit: see planner/README.md.
 TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu);
 
 inline constexpr Bytes kVertexCode{28672};

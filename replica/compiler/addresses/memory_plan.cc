@@ -34,7 +34,7 @@ class Ranges {
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
 
   /// Returns the end of the last range that overlaps [begin, begin + size), or `begin` if none does. Every block of
-  /// this size that begins between `begin` and that end overlaps the range.
+  /// this size that begins between `begin` and the returned end overlaps that range.
   [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
     const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
     return next == ranges_.begin() ? begin : std::max(begin, std::prev(next)->end);
@@ -207,7 +207,7 @@ class TakenAddresses {
 
  private:
   struct Node {
-    Ranges always;     ///< Taken by spans that cover all the node's steps but not its parent's.
+    Ranges always;     ///< Taken by spans that cover all steps of the node, but not all steps of its parent.
     Ranges sometimes;  ///< Taken by spans stored at the node or below.
   };
 
@@ -312,7 +312,7 @@ tl::unexpected<Error> plan_bug(std::string what) {
 
 class LiveNow {
  public:
-  /// Adds a claim to these bytes. Returns false if one of them belongs to a different owner.
+  /// Adds a claim to these bytes. Returns false if one of the bytes belongs to a different owner.
   bool add(std::int64_t begin, std::int64_t end, std::size_t owner) {
     cut(begin);
     cut(end);

@@ -39,7 +39,7 @@ Result<TileClass> plan_class(const TileClaims& claims, std::vector<std::uint32_t
   TileClass result;
   result.tiles = std::move(tiles);
 
-  // Claims with the same live range are stacked in one block.
+  // Claims with the same live range are stacked as one block.
   std::vector<std::int64_t> block(claims.spans().size());
   result.offsets.resize(claims.claims().size());
   for (std::size_t i = 0; i < claims.claims().size(); ++i) {

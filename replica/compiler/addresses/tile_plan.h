@@ -98,7 +98,7 @@ struct LiveBytes {
 
 LiveBytes live_bytes(const TileClaims& claims, std::uint32_t steps);
 
-/// Plans each class with plan_memory, stacking claims that have the same live range in one block, and checks the plan
+/// Plans each class with plan_memory, with all claims of the same live range stacked as one block. Checks the plan
 /// with verify_plan. `steps` is the number of steps of the whole run. Deterministic. Errors: kBug if verify_plan
 /// rejects a plan. Cost: that of plan_memory, times the number of classes.
 Result<TilePlan> plan_tiles(const TileClaims& claims, std::uint32_t steps);

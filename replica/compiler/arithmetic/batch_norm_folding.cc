@@ -9,8 +9,8 @@
 #include "replica/machine/machine.h"
 #include "replica/ops/face/kinds.h"
 
-/// In inference, folds each batch norm into the convolution before it: its scale into the weights, and its shift into
-/// the bias, once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
+/// In inference, folds each batch norm into the convolution before it: the norm's scale into the weights, and its shift
+/// into the bias, once, at the end of "load". Results differ by rounding, so the pass comes before "precision".
 ///
 ///   load      ...                                   ...; w, shift = fold_batch_norm(w, shift, scale, mean, variance)
 ///   evaluate  y = conv2d(x, w)               ->     z = conv2d(x, w, shift)

@@ -16,7 +16,7 @@
 namespace poprun {
 namespace {
 
-/// Returns the unfrozen parameters, and the tensors whose derivatives with respect to them may differ from 0.
+/// Returns the unfrozen parameters, and the tensors whose derivatives with respect to these parameters may not be 0.
 std::set<TensorId> dependent_on_parameters(const Graph& graph, const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
@@ -193,7 +193,7 @@ class ReverseMode final : public Differentiator {
     }
   }
 
-  /// Records and returns a contribution to the gradient of `tensor`, which was named by `name_of(tensor)`.
+  /// Records and returns a contribution to the gradient of `tensor`. The contribution's name is from `name_of(tensor)`.
   TensorId contributed(TensorId tensor, TensorId gradient) {
     contributions_[tensor].push_back(gradient);
     return gradient;

@@ -154,7 +154,7 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   return {};
 }
 
-/// Smooths the labels of every cross-entropy. Errors: kUsage if the model's loss is another.
+/// Smooths the labels of every cross-entropy. Errors: kUsage if the model has no cross-entropy.
 Status smooth_labels(const CompileOptions& options, Region& micro_batch) {
   if (options.label_smoothing == 0) {
     return {};

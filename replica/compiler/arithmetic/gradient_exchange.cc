@@ -18,9 +18,9 @@ namespace {
 constexpr std::string_view kName = "exchange";
 
 /// Returns whether the sum of the gradients of a parameter's uses is written to the first use's accumulator, by the
-/// last addition. This accumulator has the parameter's placement, so the update needs one fewer gradient tensor. This
-/// is impossible without accumulation, because parameters may then share a gradient. It is also impossible with
-/// stochastic rounding: its draws depend on names, so the sum needs a separate name.
+/// last addition. This accumulator has the parameter's placement, so the update needs one fewer gradient tensor. Adding
+/// in place is impossible without accumulation, because parameters may then share a gradient. It is also impossible
+/// with stochastic rounding: random draws depend on names, so the sum needs a separate name.
 bool adds_in_place(const CompileOptions& options) {
   return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
 }

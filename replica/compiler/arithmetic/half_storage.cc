@@ -76,9 +76,9 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Checks that every parameter is float16 unless it must stay float32, and also the optimiser's state if the options
-/// request this; that all other tensors which became float16 are activations or gradients, not scalars; and that
-/// nothing else about tensors changed.
+/// Checks that parameters, and the optimiser's state if the options request this, are float16 unless they must stay
+/// float32; that all other tensors that became float16 are activations or gradients, but not scalars; and that nothing
+/// else about tensors changed.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];

@@ -95,13 +95,13 @@ struct LocationOptions {
   std::vector<Override> overrides = {};
 };
 
-/// Replicated tensor sharding: tensors that are identical on all replicas are divided among them.
+/// Replicated tensor sharding: tensors that are identical on all replicas are divided among the replicas.
 struct ShardingOptions {
   bool weights = false;
   bool optimizer_state = false;
   bool accumulators = false;
 
-  std::int64_t elements_min = 8192;  ///< Smaller tensors are not sharded; PopART's default.
+  std::int64_t elements_min = 8192;  ///< Smaller tensors are not sharded. 8192 is PopART's default.
   std::int64_t group = 0;            ///< Number of consecutive replicas that share a tensor; 0: all.
 
   [[nodiscard]] bool any() const { return weights || optimizer_state || accumulators; }
@@ -128,7 +128,7 @@ struct CompileOptions {
   bool gradients_summed = false;           ///< Gradients are summed over the replicas; otherwise averaged.
   bool weighted_by_labels = false;         ///< Each micro-batch's gradient is weighted by its number of labels,
                                            ///< relative to the mean per micro-batch (from the host).
-  double label_smoothing = 0;              ///< Part of a label's probability spread over all classes, in training.
+  double label_smoothing = 0;              ///< Part of a label's probability that all classes share, in training.
   bool reduces_every_micro_batch = false;  ///< Gradients are reduced before they are accumulated.
   std::string frozen;                      ///< Parameters whose names match this (ECMAScript) are not trained.
   OptimizerOptions optimizer;              ///< The compiler sets `gradient_scale` and `master_weights`.
@@ -152,8 +152,8 @@ struct CompileOptions {
   /// Parameters and buffers that keep their initialisers; if the host writes weights, it writes all the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// Whether an optional pass that cannot be proven to preserve every value is left out, with a note. Otherwise, such a
-  /// pass is an error, as tests require.
+  /// Whether an optional pass is left out, with a note, if it cannot be proven to preserve every value. If false, such
+  /// a pass is an error, as tests require.
   bool leaves_out_unproven = false;
 
   /// Names of tensors in the model file, which no other tensor may have.

@@ -31,9 +31,9 @@ namespace poprun {
 ///   ...
 std::string to_text(const Job& job);
 
-/// Parses text in the format of `to_text`, which begins at line `first_line` of its file. Only the line `graph` is
-/// required. A line that begins with # is a comment. Checks syntax and names, not operators. Errors: kUsage, with the
-/// line.
+/// Parses text in the format of `to_text`. The text begins at line `first_line` of its file. Only the line `graph` is
+/// required. A line that begins with # is a comment. Checks syntax and names, but not operators. Errors: kUsage, with
+/// the line.
 Result<Job> parse_job(std::string_view text, int first_line = 1);
 
 }  // namespace poprun

@@ -16,7 +16,7 @@
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
 
-/// Passes over a job's graph. Each is in a file of arithmetic/ or techniques/ with its verifier; passes.cc orders them.
+/// Passes over a job's graph. Each is in a file of arithmetic/ or techniques/ with its verifier; passes.cc lists them.
 namespace poprun {
 
 /// A parameter with its gradient, or with the part of that gradient that comes from one use of the parameter.
@@ -146,7 +146,7 @@ inline bool in_training(const CompileOptions& options) {
 }
 
 /// Whether weights are streamed from and to the host one by one, so that they are never all on the chip at the same
-/// time. This is the case if options may offload or shard them.
+/// time. This is the case if `options` may cause weights to be off-chip or sharded.
 bool streams_weights_one_by_one(const CompileOptions& options);
 
 /// Finds the operations of a region that write a tensor. The result is valid as long as the region is unchanged.

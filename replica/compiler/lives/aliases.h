@@ -31,7 +31,7 @@ using Aliases = std::vector<std::optional<Alias>>;
 ///
 /// Operations are considered in order, and each may alias if every value is preserved: when a step writes a tensor's
 /// bytes, no other tensor of its block that shares one of these bytes may be live at that step, except for the input
-/// whose bytes are taken. Every later reader keeps a tensor alive, whether a stash, a clone, an exchange, a host
+/// whose bytes are taken. A tensor stays alive for every later reader: a stash, a clone, an exchange, a host
 /// stream, or a different function that the host runs. At each step, a block claims only the bytes of its live tensors,
 /// so it never claims more than they would separately. Each block is on one IPU.
 ///

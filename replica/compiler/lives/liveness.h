@@ -38,7 +38,7 @@ std::vector<Span> united(std::vector<Span> spans);
 
 struct Liveness {
   std::vector<Life> lives;  ///< Indexed by tensor.
-  /// For each step, in ascending order, the tensors whose values end there, whichever call executes the step.
+  /// For each step, the tensors whose values end there, in ascending order, whichever call executes the step.
   std::vector<std::vector<std::uint32_t>> deaths;
   std::uint32_t step_count = 0;
 };
@@ -46,8 +46,8 @@ struct Liveness {
 /// Computes the live ranges of all tensors. A tensor is always live if it carries a value between functions that the
 /// host runs, that is, if the first operation that uses it in one of them, or in a function called there, reads it.
 /// Otherwise it lives from each operation that writes it (rather than updates it) to the last operation that reads that
-/// value, in the order of execution through calls and rounds. A stash or remote buffer lives from its first entry to
-/// its last use.
+/// value, in the order of execution through calls and rounds. A stash or remote buffer lives from the first write of
+/// an entry to the last use of any entry.
 ///
 /// If two tensors are live at the same time, their live ranges share a step, whichever call they are live in. Cost: the
 /// number of executed operations times the number of tensors / 64. Only three rounds of a repeated region are followed,

@@ -35,8 +35,8 @@ struct IpuPlan {
 
 /// Lowers a graph, with its plans for each IPU of a replica, to a Program: one step per operation, with its device time
 /// and the tensors that die there. A view takes no time unless it is on different tiles from its operand. A tensor
-/// whose bytes a different tensor takes over is not released. Steps are numbered as in liveness.h. `parts` are keyed by
-/// function name.
+/// is not released if a different tensor takes over its bytes. Steps are numbered as in liveness.h. `parts` are keyed
+/// by function name.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans, const ReplicaSystem& system,
               const StageParts& parts);
 

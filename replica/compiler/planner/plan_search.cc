@@ -161,7 +161,7 @@ class SplitSearch {
   }
 
   /// Returns a lower bound on the loads of plans that split `whole`, the load of `s`, into at most `left` more parts.
-  /// The bound assumes that they split it evenly.
+  /// The bound assumes an even split.
   [[nodiscard]] Load bound(const Load& whole, const Splits& s, std::int64_t left) const {
     Load least = whole;
     TilePart& part = least.part;

@@ -20,7 +20,7 @@ struct Candidate {
   std::size_t way = 0;  ///< Index of its pair of view and vertex, in the order in which find_plans() lists the pairs.
 };
 
-/// A total order of candidates with the same cost: by fewer tiles, smaller splits, earlier view, and earlier vertex.
+/// A total order of candidates with the same cost: by number of tiles, then splits, view and vertex; lowest first.
 bool comes_first(const Candidate& a, const Candidate& b);
 
 /// The Pareto frontier: the offered candidates that no other one beats. The order of the offers does not matter.

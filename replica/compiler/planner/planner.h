@@ -34,7 +34,7 @@ class Planner {
   /// Returns the fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths of its
   /// memory. If there is none, returns the plan with the fewest temporary bytes, with target_met false. A `permille` of
   /// 0 asks for the fewest bytes, so the target is always met (poplibs, lib/poplin/ConvPlan.cpp). If `suits` accepts
-  /// any plan, considers only plans that it accepts. More memory never gives a slower plan.
+  /// at least one plan, considers only accepted plans. More memory never gives a slower plan.
   Choice choose(const Product& product, std::int64_t permille, const std::function<bool(const Plan&)>& suits = {});
 
   /// Returns every plan that choose() can return, sorted by increasing cycles and decreasing temporary bytes.

@@ -14,7 +14,7 @@
 ///            reversed. This suits matmuls, and gradients of weights, whose kernel is larger
 ///            than their field.
 ///   expand   im2col: kernel columns, or all of the kernel, become input channels in the order
-///            [kernel element, channel], and the input is copied once for each element.
+///            [kernel element, channel], and the input is copied once per kernel element.
 ///   combine  Groups with 1 or 2 input channels are joined, and their weights become the blocks on
 ///            the diagonal of otherwise zero weights.
 ///   flatten  Rows and columns of pointwise convolutions are joined with the batch, so that parts

@@ -18,7 +18,7 @@ namespace poprun {
 /// except "load" a second time. After each run, both graphs must agree on what the host read from each stream, in order
 /// and under the same names, and on every parameter, buffer, constant and optimiser state of the same name. `rewritten`
 /// may have more tensors and functions. The values that a function finds in such a tensor must be those of one tensor
-/// of `plain`, the same in both runs: if `rewritten` had additional state, two runs would prove nothing about a third.
+/// of `plain`, the same tensor in both runs: with additional state, two runs would prove nothing about a third.
 ///
 /// Requires: `verify_operations` holds for both graphs. Errors: kBug if a tensor differs or an operation reads an
 /// unwritten tensor. The message names that operation, or the first such tensor and the first upstream operation that

@@ -34,7 +34,7 @@ struct Sent {
 /// calls, such as a job's graph before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: about 50 ns per operation. The interpreter leaves a region as soon as its remaining rounds are known to repeat
-/// the last one. They do so if every tensor and stash entry holds its value from the round before, shifted by one
+/// the latest one. They do so if every tensor and stash entry holds its value from the round before, shifted by one
 /// micro-batch, and if both rounds computed the same values, relative to their own micro-batches. A result depends only
 /// on how many micro-batches its operands lag behind, so by induction all further rounds are shifts of this one.
 class Interpreter {

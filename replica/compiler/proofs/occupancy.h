@@ -8,7 +8,8 @@ namespace poprun {
 /// Proves that a Program's memory plan keeps every value until its last reader has run. Runs the Program on a map from
 /// bytes to the tensors that own them. Uses only steps, calls and addresses, not the results of liveness or placement.
 ///
-///   - A step that writes a tensor takes over its bytes; any other tensor that held one of them is lost.
+///   - When a step writes a tensor, the tensor takes over its bytes; any other tensor that held one
+///     of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs alias as allowed writes nothing: from
 ///     then on, its inputs and outputs hold the bytes together.
 ///   - Otherwise an operator's output may share a byte with an input only if the operator may take
@@ -26,7 +27,7 @@ namespace poprun {
 /// then been used.
 ///
 /// Errors: kBug; the message names the step, the tensor, and what took over its bytes. Cost: about 100 ns per tensor
-/// that a step uses in each of those rounds, regardless of the repeat counts.
+/// that a step uses in each round that is run, regardless of the repeat counts.
 Status verify_memory(const Program& program);
 
 }  // namespace poprun

@@ -23,7 +23,7 @@ struct TileCounts {
   std::int64_t most = 0;  ///< Elements on the fullest tile.
 };
 
-/// Bytes of a tensor that tiles receive because its mapping differs from the one that the operation uses.
+/// Bytes of a tensor that tiles receive because the tensor's mapping differs from the one that the operation uses.
 struct Received {
   /// Index of the input that is held while the operation runs; nothing for a result, which its own tiles receive.
   std::optional<std::size_t> operand = {};
@@ -44,7 +44,7 @@ struct Received {
 ///                     different mapping are moved to their own tiles
 ///   stash, restore    move an entry to the tiles where it is written, if the mappings differ
 ///   copies            within an IPU, move their tensors in the same way
-///   products          work as planned. Operands with a different mapping are regrouped, spread evenly,
+///   products          work as planned. Operands with a different mapping are regrouped and spread evenly,
 ///                     unless the plan rearranges them anyway
 ///
 /// Each tensor is counted in full, including the elements that a tile already holds. Streams, and copies between IPUs,

@@ -26,7 +26,7 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///               that of through_io_tiles
 ///
 /// Tensors are exchanged one after the other; the tile that receives the most of a tensor determines how long that
-/// takes. This is the exchange phase of the first compute set, so it needs no further synchronisation.
+/// takes. These exchanges are the exchange phase of the first compute set and need no further synchronisation.
 ///
 /// `planned` is the operation's plan, or null. `moves` is null if mappings are not known yet; in that case, all tensors
 /// are assumed to be spread evenly, and nothing is moved.

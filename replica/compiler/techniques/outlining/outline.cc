@@ -177,7 +177,7 @@ class Outliner {
     }
   }
 
-  /// Replaces the runs with calls. Renaming comes last, because a function may rename tensors that earlier ones share.
+  /// Replaces the runs with calls. Renaming comes last: a function may rename tensors that earlier functions share.
   void finish() {
     for (const Place body : bodies_) {
       std::ranges::for_each(graph_.at(body).operations, [this](Operation& o) { rename(o); });

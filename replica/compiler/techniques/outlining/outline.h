@@ -13,7 +13,7 @@ struct RunTensor {
   TensorId tensor;
   bool is_shared = false;  ///< All runs, and therefore their function, use this same tensor.
   bool comes_in = false;   ///< The run reads a value that was computed before the run.
-  bool goes_out = false;   ///< The run writes the tensor, which is read later or also comes in.
+  bool goes_out = false;   ///< The run writes the tensor, and the tensor is read later or also comes in.
   /// The value stays in the function's own tensor, without a copy: it is used only between the previous and the next
   /// equal run, and only after the last use of the value that the previous run left there.
   bool stays = false;
@@ -23,8 +23,8 @@ class Reads {
  public:
   explicit Reads(const Graph& graph);
 
-  /// Returns whether a value may be read after its run: by the tensor's next use, or by a region that reads it before
-  /// writing it.
+  /// Returns whether a value may be read after its run: by the tensor's next use, or by a region that reads the tensor
+  /// before writing it.
   [[nodiscard]] bool after(const Run& run, TensorId tensor) const;
 
   /// Returns whether only operations [begin, end) of a region, and not the host, use a tensor, and write it before they

@@ -360,7 +360,7 @@ class Inlining {
     return {};
   }
 
-  /// Returns an operation's attributes with the call's salts filled in and the call's entry added to its entries.
+  /// Returns an operation's attributes, with the call's salts filled in and the call's entry added to the entries.
   static Attributes in_call(const Operation& operation, const Call& call) {
     Attributes all = operation.attributes;
     for (const std::string& name : {std::string("key"), std::string("stochastic")}) {

@@ -45,7 +45,7 @@ inline constexpr std::size_t kLeastRun = 4;
 /// Returns equal runs that do not overlap. They hold operators, copies and foreground collectives, each on one IPU.
 ///
 ///   layers        consecutive operations of one layer, with forward and backward kept separate;
-///                 recomputed operations count as forward and share its code
+///                 recomputed operations count as forward and share that code
 ///   repetitions   back-to-back repeats of operations outside of layers, such as the updates of
 ///                 parameters: the longest sequence, with the shortest period
 ///

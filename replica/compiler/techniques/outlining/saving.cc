@@ -28,7 +28,7 @@ struct Used {
   Bytes bytes;
   bool is_read_after = false;  ///< The value that the run leaves in the tensor is read later.
 
-  /// Returns whether the piece [begin, end) reads a value that was computed before it and is still needed after it.
+  /// Returns whether piece [begin, end) reads a value that was computed before the piece and is still needed after it.
   [[nodiscard]] bool is_there_twice(std::size_t begin, std::size_t end) const {
     const auto from = [this](std::size_t operation) {
       return std::ranges::find_if(uses, [&](const Use& use) { return use.operation >= operation; });

@@ -31,8 +31,8 @@ class StepBytes {
   std::vector<std::vector<Bytes>> by_step_;             ///< Indexed by IPU, then step.
 };
 
-/// Cuts equal runs into pieces, all at the same operations. The cuts minimise the sum, per tile, of the copies' code
-/// and the bytes by which the copies raise the IPU's peak; if they tie, the fewest pieces win. No piece is shorter than
+/// Cuts all equal runs into pieces at the same operations. The cuts minimise the sum, per tile, of the copies' code
+/// and the bytes by which the copies raise the IPU's peak; in a tie, the fewest pieces win. No piece is shorter than
 /// kLeastRun. Requires: `equal` comes from `find_equal_runs(graph)`. Deterministic. Cost: quadratic in the operations
 /// of a run, times its tensors.
 std::vector<EqualRuns> in_pieces(const Graph& graph, const EqualRuns& equal, const Reads& reads, const StepBytes& bytes,

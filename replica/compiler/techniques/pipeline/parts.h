@@ -83,7 +83,7 @@ class Parts {
   /// Returns the operations of a part, including its streams and stashes.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
-  /// Returns the copy of the tensors that move to the next part after a cycle in which `part` ran.
+  /// Returns the Copy that moves tensors to the next part after a cycle in which `part` ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
   /// In phases, returns the operations that copy one micro-batch's tensors from other IPUs for a part. They run for all

@@ -60,14 +60,15 @@ class PhaseOrder {
   }
 
  private:
-  /// For one tensor, the last region to which an update operation that uses it has moved, and the last for one that
-  /// writes it.
+  /// For one tensor, the last region to which operations of the update have moved: those that use the tensor (`named`),
+  /// and those that write it.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
   };
 
-  /// For one tensor, the first region in which an update operation uses it, and the first in which one writes it.
+  /// For one tensor, the first region in which operations of the update use it (`named`), and the first in which they
+  /// write it.
   struct Needed {
     std::size_t named = ~std::size_t{0};
     std::size_t written = ~std::size_t{0};

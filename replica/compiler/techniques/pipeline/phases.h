@@ -24,10 +24,11 @@ PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<Te
 /// Returns the tensors that only one phase uses. The regions just before and after a phase count as part of it.
 std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place>& phases);
 
-/// Returns the region that stores phase `p`'s results: the last before the next phase, or the first after the last one.
+/// Returns the region that stores phase `p`'s results: the last one before the next phase or, for the last phase, the
+/// first one after it.
 Place behind(const std::vector<Place>& phases, std::size_t p);
 
-/// Returns the region of the same function that is `distance` regions after `place`, or before it if negative.
+/// Returns the region of the same function that is `distance` regions after `place`; a negative distance means before.
 Place beside(Place place, int distance);
 
 /// Moves the work that a phased training step does for one phase to that phase, so that gradients do not outlive the
@@ -43,8 +44,8 @@ Place beside(Place place, int distance);
 ///
 /// The constant that initialises a gradient moves to the region before the first phase that uses it. An operation of
 /// the update moves to the region after the last phase that writes its inputs or uses its outputs. Weights whose update
-/// depends on the norm of all gradients are updated at the end. Operations that change no variable move no further than
-/// needed. Operations that send to the host stay. All-reduces are split into one per tensor.
+/// depends on the norm of all gradients are updated at the end. Operations that do not change variables move only as
+/// far as needed. Operations that send to the host stay. All-reduces are split into one per tensor.
 ///
 /// A step that ends early still changes nothing, because every micro-batch has been read by the end of the last forward
 /// phase. Requires: the regions are as `make_pipeline` creates them, and step.phases is set.

@@ -293,7 +293,7 @@ void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   }
 }
 
-/// Adds a note for each large parameter that stages on several IPUs use, because it is copied in every step.
+/// Adds a note for each large parameter that stages on several IPUs use, because such parameters are copied every step.
 void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& job) {
   constexpr Bytes kWorthANote{1 << 20};
   const std::set<TensorId> written = written_in(job.graph.at(job.training->update));
@@ -325,7 +325,7 @@ bool is_phase(const Region& region) {
   });
 }
 
-/// Cuts the training step's micro-batch into parts. Returns the tensors that they write.
+/// Cuts the training step's micro-batch into parts. Returns the tensors that the micro-batch writes.
 Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& homes) {
   TrainingStep& step = *job.training;
   const Region body = job.graph.at(step.micro_batch);

@@ -75,8 +75,8 @@ std::optional<std::string> text_of_no_effect(const RecomputationOptions& asked, 
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-/// Returns a note on stages in which recomputation takes time but saves no memory, such as those whose backward pass
-/// follows immediately, if there are any. `memories` must belong to the same micro-batch. Cost: linear.
+/// Returns a note on the stages, if any, in which recomputation takes time but saves no memory, such as those whose
+/// backward pass follows immediately. `memories` must belong to the same micro-batch. Cost: linear.
 std::optional<std::string> text_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
                                                StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {

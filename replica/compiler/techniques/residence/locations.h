@@ -34,9 +34,9 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 
 /// Moves off-chip tensors to Streaming Memory. Stashes move as they are, and variables become entries of remote
 /// buffers. Variables on an IPU share a buffer if they have the same type and their names differ only in numbers, such
-/// as "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use and stores it right after
-/// it is written, unless the value is not read again. Uses a few operations apart share one load. One copy loads all of
-/// an operation's variables.
+/// as "layer.3.weight" and "layer.12.weight". A region loads a variable right before its use. It stores the variable
+/// right after a write, unless the value is not read again. Uses that are a few operations apart share one load. One
+/// copy loads all of an operation's variables.
 ///
 /// All-reduces and reduce-scatters of several off-chip accumulators are split. Each accumulator is reduced separately
 /// before it is first read, so that only one is on the chip at a time.

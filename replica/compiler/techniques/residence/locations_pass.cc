@@ -31,7 +31,7 @@ std::string_view name_of(Kept kept) {
   return kNames.at(static_cast<std::size_t>(kept));
 }
 
-/// Adds a note for each kind of tensor that an option moves off-chip or could not move.
+/// Adds a note for each kind of tensor of which some are off-chip, or which an option requests off-chip in vain.
 void note_kinds(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
   const LocationOptions& o = options.locations;
   const std::array storages{o.weights, o.optimizer_state, o.accumulators, o.activations};

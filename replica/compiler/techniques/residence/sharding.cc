@@ -78,8 +78,8 @@ class Shards {
 
 class RegionSharding {
  public:
-  /// `gathered`: variables also held in full throughout the region. `left_whole`: variables that the preceding phase
-  /// has gathered; their shards are cut from the full tensors, because the original shards may be off-chip by now.
+  /// `gathered`: variables that are also held in full throughout the region. `left_whole`: variables that the preceding
+  /// phase has gathered; their shards are cut from the full tensors, as the original shards may be off-chip by now.
   RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update, std::set<TensorId> gathered,
                  std::set<TensorId> left_whole)
       : graph_(graph),
@@ -275,7 +275,7 @@ class RegionSharding {
     }
   }
 
-  /// After operation `i`, returns a tensor to the form in which it resides, unless it is used again soon.
+  /// After operation `i`, puts a tensor back into the form in which it resides, unless it is used again soon.
   void settle(TensorId id, std::size_t i) {
     const std::vector<std::size_t>& uses = uses_[id];
     const auto next = std::ranges::upper_bound(uses, i);

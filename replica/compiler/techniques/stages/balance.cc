@@ -54,7 +54,7 @@ Best minimise(std::size_t layers, std::size_t stages, Cost cost) {
   return found;
 }
 
-/// Returns whether a split exceeds the memory by over a quarter, more than a different split is expected to save.
+/// Returns whether a split exceeds the memory by over a quarter, which is more than another split is expected to save.
 bool is_hopeless(const Balancing& balancing, const MeasuredSplit& split) {
   const Bytes needed = std::accumulate(split.peaks.begin(), split.peaks.end(), Bytes{});
   const Bytes had = balancing.capacity * static_cast<std::int64_t>(split.peaks.size());

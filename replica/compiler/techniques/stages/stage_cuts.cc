@@ -107,8 +107,8 @@ std::string lower(std::string_view text) {
   return lowered;
 }
 
-/// Returns the layer that a name probably means, or an empty string. The name may differ from the layer's in case, omit
-/// its prefix ("h.2" for "transformer.h.2"), or continue with a part of the layer ("h.2.attn", "conv1.weight").
+/// Returns the layer that a name probably means, or an empty string. The name may differ from the layer's in case, lack
+/// the layer's prefix ("h.2" for "transformer.h.2"), or continue with a part of the layer ("h.2.attn", "conv1.weight").
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
     return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });

@@ -60,7 +60,7 @@ std::string abbreviated(std::span<const std::string> names);
 
 std::vector<std::string> names_of(std::span<const Layer> layers);
 
-/// Indices of a forward pass's operations, each keyed by the first tensor that it writes (by its name in the model).
+/// Indices of a forward pass's operations, each keyed by the name in the model of the first tensor that it writes.
 using Positions = std::map<std::string, std::size_t, std::less<>>;
 Positions positions_in(const ForwardPass& forward);
 

@@ -92,7 +92,7 @@ bool is_phased(const CompileOptions& options) {
   return options.pipeline.phases > 1;
 }
 
-/// Returns cuts between phases whose parameters and state, which move before and after each phase, have similar sizes.
+/// Returns cuts that give all phases similar sizes of parameters and state, which move before and after each phase.
 Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward, Job& job) {
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
