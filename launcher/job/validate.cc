@@ -13,6 +13,7 @@
 #include "launcher/options/config_file.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/parse.h"
+#include "launcher/screen/validation_table.h"
 #include "launcher/validation/comparison.h"
 
 namespace poprun::launcher {
@@ -164,7 +165,7 @@ int validate(const Options& options, Console& console) {
     }
     code = code == 0 ? own : code;
   }
-  console.out(request.json ? validation::json_of(rows) : validation::text_of(rows));
+  console.out(request.json ? validation::json_of(rows) : validation_table(rows));
   return code;
 }
 

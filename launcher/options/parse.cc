@@ -369,21 +369,10 @@ Result<Options> parse_options(std::span<const std::string> args, std::string_vie
 
 Result<Published> published_in(const std::string& file) {
   POPRUN_ASSIGN(const std::string text, read_job(file));
-  POPRUN_ASSIGN(const std::vector<Written> written, written_in_file(file, text));
+  POPRUN_ASSIGN(std::vector<Written> written, written_in_file(file, text));
+  std::erase_if(written, [](const Written& w) { return w.row->section != "published"; });
   Options options;
-  for (const OptionRow& row : option_table()) {
-    if (row.section != "published") {
-      continue;
-    }
-    if (!row.fallback.empty()) {
-      row.set(options, row.fallback);
-    }
-    for (const Written& w : written) {
-      if (w.row == &row) {
-        POPRUN_TRY(give_value(options, w));
-      }
-    }
-  }
+  POPRUN_TRY(give_values(options, written));
   if (options.published.value == 0) {
     return fail(ErrorCode::kUsage, fmt::format("{}: published.value is missing; see --help published", file));
   }

@@ -36,10 +36,6 @@ std::string signed_text(std::int64_t difference, Text text) {
              : fmt::format("{}{}", difference > 0 ? '+' : '-', text(static_cast<std::uint64_t>(std::abs(difference))));
 }
 
-std::string change(double from, double to) {
-  return from > 0 ? fmt::format("{:+.1f} %", 100 * (to / from - 1)) : "";
-}
-
 class Comparison {
  public:
   Comparison(const NamedProfile& source, const NamedProfile& target, const ProfileFrame& frame)

@@ -35,6 +35,10 @@ std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
 
+std::string change(double from, double to) {
+  return from > 0 ? fmt::format("{:+.1f} %", 100 * (to / from - 1)) : "";
+}
+
 std::string of_tile(std::uint64_t bytes) {
   return fmt::format("{} B", grouped(bytes));
 }

@@ -35,6 +35,9 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
 /// Formats a share from 0 to 1 as "12.3 %".
 std::string percent(double share);
 
+/// Formats a relative change: "+1.5 %", or nothing if `from` is 0.
+std::string change(double from, double to);
+
 /// Formats a number of bytes in a tile's memory, with thousands separators: "1,234 B".
 std::string of_tile(std::uint64_t bytes);
 

@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "replica/base/text.h"
 #include "replica/device/calibration.h"
 
 namespace poprun::launcher::validation {
@@ -50,78 +47,6 @@ Errors errors_of(const std::string& family, const std::vector<const Row*>& rows)
     errors.worst = std::max(errors.worst, std::abs(error));
   }
   return errors;
-}
-
-std::string percent(double fraction) {
-  return fmt::format("{:.1f} %", 100 * fraction);
-}
-
-std::string signed_percent(double fraction) {
-  return fmt::format("{:+.1f} %", 100 * fraction);
-}
-
-std::string value_text(double value, const std::string& unit) {
-  if (unit == "s") {
-    return duration_text(value);
-  }
-  const std::string number =
-      value >= 1000 ? grouped(static_cast<std::uint64_t>(std::llround(value))) : fmt::format("{:.4g}", value);
-  return fmt::format("{} {}", number, unit);
-}
-
-void add_rows(const std::vector<Row>& rows, std::string& text) {
-  text += fmt::format("{:<28}{:>20}{:>20}{:>7}  {}\n", "result", "published", "device clock", "ratio", "fits");
-  for (const Row& row : rows) {
-    const std::string& unit = row.published.unit;
-    if (!row.failure.empty()) {
-      text += fmt::format("{:<28}{:>20}  {}\n", row.name, value_text(row.published.value, unit), row.failure);
-      continue;
-    }
-    text += fmt::format("{:<28}{:>20}{:>20}{:>7.3f}  {}\n", row.name, value_text(row.published.value, unit),
-                        value_text(row.ours, unit), row.ratio(), row.shortage.empty() ? "yes" : "no");
-  }
-}
-
-void add_errors(const std::vector<Errors>& families, std::string& text) {
-  text += fmt::format("\n{:<28}{:>8}{:>12}{:>12}{:>12}\n", "family", "results", "mean error", "worst", "bias");
-  for (const Errors& family : families) {
-    text += fmt::format("{:<28}{:>8}{:>12}{:>12}{:>12}\n", family.family, family.rows, percent(family.mean),
-                        percent(family.worst), signed_percent(family.bias));
-  }
-}
-
-void add_parts(std::string_view what, double published, double ours, std::string& text) {
-  text += fmt::format("  {:<38}{:>12}{:>14}{:>10}\n", what, duration_text(published), duration_text(ours),
-                      signed_percent(ours / published - 1));
-}
-
-void add_scaling(const std::vector<Scaling>& all, std::string& text) {
-  if (all.empty()) {
-    return;
-  }
-  text += fmt::format("\n{:<40}{:>12}{:>14}{:>10}\n", "one job on more IPUs", "published", "device clock", "error");
-  for (const Scaling& scaling : all) {
-    text += fmt::format("{:<40}{:>12}{:>14}{:>10}\n", fmt::format("{} to {}", scaling.from, scaling.to),
-                        fmt::format("{:.2f} x", scaling.published), fmt::format("{:.2f} x", scaling.ours),
-                        signed_percent(scaling.ours / scaling.published - 1));
-    if (scaling.our_parts) {
-      add_parts("a micro-batch's cycle", scaling.published_parts->cycle_seconds, scaling.our_parts->cycle_seconds,
-                text);
-      add_parts("rest of a step", scaling.published_parts->rest_seconds, scaling.our_parts->rest_seconds, text);
-    }
-  }
-}
-
-std::string fitted_value(const FittedSeconds& number) {
-  return number.seconds_per_parameter > 0 ? fmt::format("{:.2g} ns per parameter", 1e9 * number.seconds_per_parameter)
-                                          : duration_text(number.seconds);
-}
-
-void add_fitted(std::string& text) {
-  text += "\nfitted numbers of the device clock, and the results that determine them\n";
-  for (const FittedSeconds& number : fitted_numbers()) {
-    text += fmt::format("  {:<26}{}\n    {}\n", number.name, fitted_value(number), number.rows);
-  }
 }
 
 nlohmann::ordered_json json_of(const StepParts& parts) {
@@ -185,15 +110,6 @@ std::vector<Scaling> scaling_of(const std::vector<Row>& rows) {
     }
   }
   return all;
-}
-
-std::string text_of(const std::vector<Row>& rows) {
-  std::string text;
-  add_rows(rows, text);
-  add_errors(errors_of(rows), text);
-  add_scaling(scaling_of(rows), text);
-  add_fitted(text);
-  return text;
 }
 
 std::string json_of(const std::vector<Row>& rows) {

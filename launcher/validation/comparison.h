@@ -14,11 +14,11 @@ namespace poprun::launcher::validation {
 struct Row {
   std::string name;
   Published published;
-  std::string failure;      ///< Why there is no value of ours; empty if there is one.
-  double ours = 0;          ///< In the unit of the published value.
-  double stated_error = 0;  ///< That device times of such jobs name (calibration.h); 0: none.
+  std::string failure;      ///< Why the job has no value on the device clock; empty if it has one.
+  double ours = 0;          ///< The device clock's value, in the unit of the published value.
+  double stated_error = 0;  ///< The error printed with device times of such jobs (calibration.h), or 0 for none.
   std::string shortage;     ///< Why the job does not fit; empty if it does.
-  std::uint64_t ipus = 0;   ///< Of the whole job.
+  std::uint64_t ipus = 0;   ///< Number of IPUs of the whole job.
   std::uint64_t replicas = 1;
   std::uint64_t accumulation = 0;  ///< Micro-batches per step; 0 for a single product or all-reduce.
   double items_per_step = 0;       ///< Samples of a step * items_per_sample.
@@ -60,11 +60,8 @@ std::vector<Errors> errors_of(const std::vector<Row>& rows);
 /// Returns the scaling between neighbours of each series, sorted by the number of IPUs. Only throughputs count.
 std::vector<Scaling> scaling_of(const std::vector<Row>& rows);
 
-/// Formats all of the above, and the numbers of the device clock that are fitted (replica/device/calibration.h).
-std::string text_of(const std::vector<Row>& rows);
-
-/// Returns the same as JSON: an object with the lists rows, families, series and fitted. Times are in seconds, errors
-/// and biases are fractions.
+/// Returns the rows, the errors of each family, the scaling of each series and the fitted numbers as a JSON object with
+/// the lists rows, families, series and fitted. Times are in seconds; errors and biases are fractions.
 std::string json_of(const std::vector<Row>& rows);
 
 }  // namespace poprun::launcher::validation

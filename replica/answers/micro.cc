@@ -1,7 +1,10 @@
 #include "replica/answers/micro.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,60 +14,67 @@
 #include "replica/compiler/tiles/operation_time.h"
 #include "replica/compiler/tiles/plans.h"
 #include "replica/device/calibration.h"
+#include "replica/ops/face/kinds.h"
+#include "replica/ops/face/operator.h"
+#include "replica/program/program.h"
 
 namespace poprun {
 namespace {
 
-Product product_of(const proto::MatmulWork& work) {
-  Product product;
-  product.kind = ProductKind::kMatmul;
-  product.batch = work.rows();
-  product.input_channels = work.inner();
-  product.output_channels = work.columns();
-  return product;
+/// One use of an operator.
+struct Use {
+  const char* kind;
+  Signature signature;
+};
+
+Use use_of(const proto::MatmulWork& work) {
+  const TensorType a{DataType::kF32, {work.rows(), work.inner()}, Layout::kRowMajor};
+  const TensorType b{DataType::kF32, {work.inner(), work.columns()}, Layout::kRowMajor};
+  return {kinds::kMatmul, {{a, b}, {}, {}}};
 }
 
-Result<FieldDimension> field_of(std::string_view name, std::int64_t size, std::int64_t kernel,
-                                const proto::ConvolutionWork& work) {
-  const std::int64_t rest = size + 2 * work.padding() - kernel;
-  if (rest < 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--convolution: a kernel of {0} {1} needs at least {0} {1} with padding, "
-                            "but the image has {2}; use a larger image or padding",
-                            kernel, name, size + 2 * work.padding()));
+Status check_extent(std::string_view what, std::int64_t kernel, std::int64_t image) {
+  if (kernel <= image) {
+    return {};
   }
-  return FieldDimension{.input = size,
-                        .kernel = kernel,
-                        .output = rest / work.stride() + 1,
-                        .stride = work.stride(),
-                        .padding = work.padding()};
+  return fail(ErrorCode::kUsage, fmt::format("--convolution: a kernel of {0} {1} needs at least {0} {1} with padding, "
+                                             "but the image has {2}; use a larger image or padding",
+                                             kernel, what, image));
 }
 
-Result<Product> product_of(const proto::ConvolutionWork& work) {
-  Product product;
-  product.groups = work.groups();
-  product.batch = work.batch();
-  product.input_channels = work.channels() / work.groups();
-  product.output_channels = work.outputs() / work.groups();
-  POPRUN_ASSIGN(product.field[0], field_of("rows", work.height(), work.kernel_height(), work));
-  POPRUN_ASSIGN(product.field[1], field_of("columns", work.width(), work.kernel_width(), work));
-  return product;
+Result<Use> use_of(const proto::ConvolutionWork& work) {
+  const std::int64_t padding = work.padding();
+  POPRUN_TRY(check_extent("rows", work.kernel_height(), work.height() + 2 * padding));
+  POPRUN_TRY(check_extent("columns", work.kernel_width(), work.width() + 2 * padding));
+  const TensorType x{
+      DataType::kF32, {work.batch(), work.channels(), work.height(), work.width()}, Layout::kChannelsLast};
+  const TensorType w{DataType::kF32,
+                     {work.outputs(), work.channels() / work.groups(), work.kernel_height(), work.kernel_width()},
+                     Layout::kRowMajor};
+  const Attributes attributes{{"stride", std::vector<std::int64_t>(2, work.stride())},
+                              {"pad", std::vector<std::int64_t>(4, padding)},
+                              {"dilation", std::vector<std::int64_t>{1, 1}},
+                              {"groups", work.groups()}};
+  return Use{kinds::kConv2d, {{x, w}, {}, attributes}};
 }
 
-Arithmetic arithmetic_of(const proto::RunConfig& config) {
-  if (choice_of<Precision>(config.model().precision()) == Precision::kFloat) {
-    return Arithmetic::kF32;
+/// Returns the product of the use, in the configured precision.
+Result<Product> product_of(Use use, const proto::RunConfig& config) {
+  const Operator& op = *find_operator(use.kind);
+  POPRUN_ASSIGN(use.signature.outputs, op.shape(use.signature));
+  if (choice_of<Precision>(config.model().precision()) == Precision::kHalf) {
+    for (auto* types : {&use.signature.inputs, &use.signature.outputs}) {
+      std::ranges::for_each(*types, [](TensorType& type) { type.data = DataType::kF16; });
+    }
   }
-  return partials_everywhere(planner_options(config)) == Precision::kHalf ? Arithmetic::kF16PartialsF16
-                                                                          : Arithmetic::kF16;
+  const PlannerOptions options = planner_options(config);
+  set_options(use.signature.attributes,
+              {.permille = permille_everywhere(options), .partials = partials_everywhere(options)});
+  return op.product(use.signature);
 }
 
 void set_time(const Device& device, const DeviceTime& time, proto::MicroAnswer& answer) {
-  const auto cycles = [](Cycles c) { return static_cast<std::uint64_t>(c.count()); };
-  answer.mutable_cost()->set_compute_cycles(cycles(time.compute));
-  answer.mutable_cost()->set_exchange_cycles(cycles(time.exchange));
-  answer.mutable_cost()->set_link_cycles(cycles(time.link));
-  answer.mutable_cost()->set_sync_cycles(cycles(time.sync));
+  *answer.mutable_cost() = to_proto(time);
   answer.set_seconds(static_cast<double>(time.total().count()) / device.clock_hz);
 }
 
@@ -85,13 +95,9 @@ Status answer_micro(const proto::MicroQuestion& question, proto::MicroAnswer& an
     answer.set_bytes(bytes);
     return {};
   }
-  Product product;
-  if (question.has_matmul()) {
-    product = product_of(question.matmul());
-  } else {
-    POPRUN_ASSIGN(product, product_of(question.convolution()));
-  }
-  product.arithmetic = arithmetic_of(config);
+  POPRUN_ASSIGN(const Use use,
+                question.has_matmul() ? Result<Use>(use_of(question.matmul())) : use_of(question.convolution()));
+  POPRUN_ASSIGN(const Product product, product_of(use, config));
   const planner::Choice choice = plan_product(product, permille_everywhere(planner_options(config)), device);
   const Bytes input = element_bytes(product.arithmetic) * product.input_elements();
   set_time(device, time_of_plan(device, *choice.plan, input), answer);
@@ -102,7 +108,6 @@ Status answer_micro(const proto::MicroQuestion& question, proto::MicroAnswer& an
   if (!choice.target_met) {
     answer.set_table(fmt::format("{}{}\n", answer.table(), planner::kMemoryTargetWarning));
   }
-  answer.mutable_cost()->set_flops(static_cast<std::uint64_t>(2 * product.macs()));
   return {};
 }
 

@@ -30,9 +30,11 @@ double host_call_seconds(std::string_view text, std::uint64_t parameters) {
   return seconds;
 }
 
-std::span<const FittedSeconds> fitted_numbers() {
-  static const std::array kNumbers = {host_calls()[1], host_calls()[2], kCollectiveStart, kInferenceCall};
-  return kNumbers;
+std::vector<FittedSeconds> fitted_numbers() {
+  std::vector<FittedSeconds> all(host_calls().begin(), host_calls().end());
+  all.insert(all.end(), {kCollectiveStart, kInferenceCall});
+  std::erase_if(all, [](const FittedSeconds& one) { return one.seconds == 0 && one.seconds_per_parameter == 0; });
+  return all;
 }
 
 double compared_error(std::string_view kind) {

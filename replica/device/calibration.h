@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 /// Numbers of the device clock that are fitted to published results of real IPUs. All other numbers are those of
 /// device.h, and have a source of their own.
@@ -25,7 +26,7 @@ std::span<const FittedSeconds> host_calls();
 double host_call_seconds(std::string_view text, std::uint64_t parameters);
 
 /// Returns every number of the device clock that is fitted, except those that are 0.
-std::span<const FittedSeconds> fitted_numbers();
+std::vector<FittedSeconds> fitted_numbers();
 
 /// Returns the largest error of the device clock on published results of this kind, as `validate` finds it, rounded up
 /// to whole percents: 0.07. Returns 0 if nobody has published results of this kind. For training with half

@@ -92,6 +92,19 @@ proto::Note to_proto(const Note& note) {
   return message;
 }
 
+proto::Cost to_proto(const DeviceTime& time) {
+  proto::Cost cost;
+  const auto cycles = [](Cycles c) { return static_cast<std::uint64_t>(c.count()); };
+  cost.set_compute_cycles(cycles(time.compute));
+  cost.set_exchange_cycles(cycles(time.exchange));
+  cost.set_link_cycles(cycles(time.link));
+  cost.set_host_cycles(cycles(time.host));
+  cost.set_streaming_cycles(cycles(time.streaming));
+  cost.set_sync_cycles(cycles(time.sync));
+  cost.set_flops(static_cast<std::uint64_t>(time.flops));
+  return cost;
+}
+
 void add_note(const Note& note, Program& program) {
   *program.add_notes() = to_proto(note);
 }

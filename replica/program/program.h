@@ -6,6 +6,7 @@
 #include "proto/program.pb.h"
 #include "replica/base/note.h"
 #include "replica/base/units.h"
+#include "replica/device/device.h"
 
 /// The compiled artefact. A Program is the protobuf message of proto/program.proto: a plain value that can be printed
 /// (`DebugString`), compared and serialised. These functions compute properties of a Program that several folders need.
@@ -55,6 +56,7 @@ const proto::IpuMemory& fullest(const Program& program);
 bool share_bytes(const proto::Tensor& a, const proto::Tensor& b);
 
 proto::Note to_proto(const Note& note);
+proto::Cost to_proto(const DeviceTime& time);
 
 void add_note(const Note& note, Program& program);
 

@@ -35,17 +35,6 @@ proto::Role role_of(Role role) {
   return proto::ROLE_UNSPECIFIED;
 }
 
-void set_cost(proto::Cost& cost, const DeviceTime& time) {
-  const auto cycles = [](Cycles c) { return static_cast<std::uint64_t>(c.count()); };
-  cost.set_compute_cycles(cycles(time.compute));
-  cost.set_exchange_cycles(cycles(time.exchange));
-  cost.set_link_cycles(cycles(time.link));
-  cost.set_host_cycles(cycles(time.host));
-  cost.set_streaming_cycles(cycles(time.streaming));
-  cost.set_sync_cycles(cycles(time.sync));
-  cost.set_flops(static_cast<std::uint64_t>(time.flops));
-}
-
 class Lowering {
  public:
   /// `placed` contains the tensors with their addresses.
@@ -94,10 +83,10 @@ class Lowering {
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
-      set_cost(*step.mutable_cost(),
-               is_view_in_place(operation)
-                   ? cost_of_view(device_, operation, moves_)
-                   : cost_of_operation(device_, system_, graph_, operation, planned(number_), &moves_));
+      *step.mutable_cost() =
+          to_proto(is_view_in_place(operation)
+                       ? cost_of_view(device_, operation, moves_)
+                       : cost_of_operation(device_, system_, graph_, operation, planned(number_), &moves_));
       if (device_.io_tiles > 0) {
         step.set_transfer(off_chip_transfer(graph_, operation).direction);
       }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <optional>
 #include <vector>
 
 #include "replica/ops/optimizers/optimizer.h"
@@ -42,17 +41,6 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// Returns the rule for one run of an operator whose factor follows `own` inputs, or nothing if the factor is kSkip.
-  [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
-    const auto now = update_rule::scale_of(scale, t, own);
-    if (!now) {
-      return std::nullopt;
-    }
-    Rule rule = *this;
-    rule.scale = *now;
-    return rule;
-  }
-
   explicit Rule(const Signature& s)
       : n(s.inputs[0].elements()),
         scale(update_rule::f32(s, "scale")),
@@ -91,7 +79,7 @@ inline float direction(const Rule& rule, const Correction& by, float m, float v)
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    if (const auto now = rule.at(t)) {
+    if (const auto now = update_rule::for_run(rule, t, 6)) {
       update(*now, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1), t.output_f32(1), t.output_f32(2),
              t.output_f32(0));
     }

@@ -66,7 +66,7 @@ std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
     SquareSum w_squares;
     SquareSum U_squares;
-    if (const auto now = rule.at(t, 5)) {
+    if (const auto now = update_rule::for_run(rule, t, 5)) {
       const Correction by(rule, *t.input_f32(4));
       const float* w = t.input_f32(0);
       const float* g = t.input_f32(1);
@@ -104,7 +104,7 @@ double trust_ratio(const std::byte* squares) {
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    if (!rule.at(t, 6)) {
+    if (!update_rule::for_run(rule, t, 6)) {
       return;
     }
     const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(t.inputs[3]));

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <optional>
 
 #include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/optimizer.h"
@@ -68,17 +67,6 @@ struct Rule {
   double trust;
   double epsilon;
 
-  /// Returns the rule for one run, or nothing if the factor is kSkip.
-  [[nodiscard]] std::optional<Rule> at(const Operands& t) const {
-    const auto now = update_rule::scale_of(scale, t, 5);
-    if (!now) {
-      return std::nullopt;
-    }
-    Rule rule = *this;
-    rule.scale = *now;
-    return rule;
-  }
-
   explicit Rule(const Signature& s)
       : n(s.inputs[0].elements()),
         scale(update_rule::f32(s, "scale")),
@@ -108,7 +96,7 @@ POPRUN_SIMD void update(const Rule& rule, float rate, const float* __restrict g,
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    if (const auto now = rule.at(t)) {
+    if (const auto now = update_rule::for_run(rule, t, 5)) {
       const auto rate = static_cast<float>(*t.input_f32(4) * local_rate(*now, t.inputs[3]));
       update(*now, rate, t.input_f32(1), t.output_f32(1), t.output_f32(0));
     }

@@ -1,4 +1,3 @@
-#include <optional>
 
 #include "replica/ops/face/simd.h"
 #include "replica/ops/optimizers/optimizer.h"
@@ -28,17 +27,6 @@ struct Rule {
   float weight_decay;
   float momentum;
 
-  /// Returns the rule for one run, or nothing if the factor is kSkip.
-  [[nodiscard]] std::optional<Rule> at(const Operands& t) const {
-    const auto now = update_rule::scale_of(scale, t, 4);
-    if (!now) {
-      return std::nullopt;
-    }
-    Rule rule = *this;
-    rule.scale = *now;
-    return rule;
-  }
-
   explicit Rule(const Signature& s)
       : n(s.inputs[0].elements()),
         scale(update_rule::f32(s, "scale")),
@@ -66,7 +54,7 @@ POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __re
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const auto update = s.attributes.integer("nesterov") != 0 ? nesterov_update : plain_update;
   return make_kernel([rule = Rule(s), update](const Operands& t) {
-    if (const auto now = rule.at(t)) {
+    if (const auto now = update_rule::for_run(rule, t, 4)) {
       update(*now, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
     }
   });

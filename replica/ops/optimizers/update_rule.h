@@ -58,6 +58,17 @@ inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t
   return factor == kSkip ? std::nullopt : std::optional(scale * factor);
 }
 
+/// Returns `rule` with the scale for one run (scale_of), or nothing if the factor is kSkip.
+template <typename Rule>
+std::optional<Rule> for_run(Rule rule, const Operands& t, std::size_t own) {
+  const std::optional<float> scale = scale_of(rule.scale, t, own);
+  if (!scale) {
+    return std::nullopt;
+  }
+  rule.scale = *scale;
+  return rule;
+}
+
 inline float f32(const Signature& s, const char* attribute) {
   return static_cast<float>(s.attributes.real(attribute));
 }

@@ -7,7 +7,6 @@
 namespace poprun::launcher::validation {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -91,21 +90,7 @@ TEST(Comparison, DoesNotSeparateStepsOfEqualAccumulationOrOtherReplicas) {
   EXPECT_THAT(scaling_of({row("a", "f", 1, 1), row("b", "f", 2, 2)}), IsEmpty());
 }
 
-TEST(Comparison, PrintsWhatCannotBeComparedAndWhatDoesNotFit) {
-  Row failed = row("broken", "f", 100, 0);
-  failed.failure = "cannot be compared";
-  Row large = row("large", "f", 1000, 1100);
-  large.shortage = "out of memory";
-
-  const std::string text = text_of({failed, large});
-
-  EXPECT_THAT(text, HasSubstr("broken                             100 samples/s  cannot be compared\n"));
-  EXPECT_THAT(text, HasSubstr("large                            1,000 samples/s     1,100 samples/s  1.100  no\n"));
-  EXPECT_THAT(text, HasSubstr("f                                  1      10.0 %      10.0 %     +10.0 %\n"));
-  EXPECT_THAT(text, HasSubstr("poptorch                  3 ns per parameter\n"));
-}
-
-TEST(Comparison, WritesTheSameAsJson) {
+TEST(Comparison, WritesRowsFamiliesSeriesAndFittedNumbersAsJson) {
   const auto json =
       nlohmann::json::parse(json_of({in_series("small", 2, 8, 0.1, 0.2), in_series("large", 8, 2, 0.1, 0.2)}));
 
