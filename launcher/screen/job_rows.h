@@ -58,7 +58,7 @@ std::string tiles_text(const proto::IpuMemory& memory);
 /// Returns `1.709 ms busy, 0.716 ms idle`, both in the unit that is appropriate for their sum.
 std::string time_text(const proto::IpuTime& time);
 
-/// Returns `12.3 KiB in, 12 B out, 3.8 us included; 1 call, 1.850 ms on top (fitted)`.
+/// Returns `12.3 KiB in, 12 B out, 3.8 us included; 1 call, 1.450 ms on top (fitted)`.
 std::string host_text(const proto::HostTime& host);
 
 /// Returns `device clock, mk2, within 7 % of chips`, or `device clock, mk2, never compared` if the

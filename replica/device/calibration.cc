@@ -55,6 +55,6 @@ const FittedSeconds kCollectiveStart = {.name = "start of a collective",
 
 // The constant c of `a * convolutions + b * batch + c`, the wall time of a batch (poplibs, lib/poplin/ConvPlan.cpp).
 const FittedSeconds kInferenceCall = {
-    .name = "call in inference", .seconds = 1.85e-3, .rows = "table 2.1 (ResNeXt-50), batches of 2, 6, 10, 14 and 18"};
+    .name = "call in inference", .seconds = 1.45e-3, .rows = "table 2.1 (ResNeXt-50), batches of 2, 6, 10, 14 and 18"};
 
 }  // namespace poprun
