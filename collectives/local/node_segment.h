@@ -67,7 +67,7 @@ class SharedMemory {
 
 /// The memory through which the replicas of one host exchange data, as mapped by one process.
 ///
-///   room 0..     one per replica: | control | mailboxes | staging | wire |
+///   rooms 0..    one per replica: | control | mailboxes | staging | wire |
 ///   region 0..   one per call of Communicator::allocate: the same size for every replica
 ///
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...   stride: whole pages

@@ -36,7 +36,8 @@ int profile(const Options& options, Console& console, const RunJob& run);
 
 /// Runs `poprun-emu validate`: compiles the job of every published result, compares the device clock with it, and
 /// prints tables or JSON. Says on stderr which result is being compared. Returns the exit code: 0, or that of the first
-/// result that could not be compared, for example because its file is wrong. A large error is no failure.
+/// result that could not be compared, for example because its file is wrong. A large error does not count as a
+/// failure.
 int validate(const Options& options, Console& console);
 
 /// Shows two stored profiles side by side. Returns the exit code.

@@ -64,10 +64,12 @@ Rows model() {
       file_key("model.name", "MODEL", "small-cnn", "Built-in model; see --list-models", Text{}),
       file_key("model.precision", "NAME", word_of(Precision{}),
                "Type of weights, activations and gradients: float (32 bits) or half (16 bits)", OneOf<Precision>{}),
-      file_key("model.dropout", "X", "0", "Fraction of the elements that gpt2 and bert drop at random during training",
+      file_key("model.dropout", "X", "0",
+               "Fraction of the elements that a built-in transformer or EfficientNet drops at random during training",
                Real{0, 1, true, false}),
       file_key("model.normalisation", "NAME", word_of(Normalisation{}),
-               "Normalisation in ResNets: batch; or, over one image at a time, group (32 groups of channels), layer "
+               "Normalisation in ResNets and EfficientNets: batch; or, over one image at a time, group (32 groups of "
+               "channels), layer "
                "(all channels) or instance (each channel)",
                OneOf<Normalisation>{}),
       file_key("model.fold-batch-norm", "BOOL", "false",

@@ -145,7 +145,7 @@ using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileR
 /// keys of the file's section [published]. Nothing else reads them.
 struct Published {
   std::vector<std::string> options;  ///< Options that complete the job: `-n 16`.
-  double value = 0;                  ///< 0: the file has no such section.
+  double value = 0;                  ///< 0 if the file has no section [published].
   std::string unit;                  ///< samples/s, s (of a device step), TFLOP/s or GB/s.
   double items_per_sample = 1;       ///< Sequences that are packed into one sample; counted in samples/s.
   std::string family;                ///< Rows of a family share a mean error.

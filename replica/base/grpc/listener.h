@@ -25,7 +25,8 @@
 namespace poprun {
 
 /// Watches the bytes that a client sends over HTTP/2 (RFC 9113) and detects when the headers of one call exceed what a
-/// server accepts. It does not decode the headers: a compressed header block is no larger than its headers.
+/// server accepts. It counts bytes on the wire and decodes nothing. Compression never makes headers larger, so no call
+/// within the limit is refused.
 class HeaderGuard {
  public:
   /// `block_bytes_max` is the limit for one call's headers.
