@@ -86,7 +86,8 @@ Status allow_what_processes_need() {
     rlim_t least;
   };
   // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB but runs with 256 KiB. PMIx fails if files are
-  // limited to 100 KiB, and the data server if address space is limited to 500 MB. Replicas hang with 100 MB of data.
+  // limited to 100 KiB, and the data server if address space is limited to 500 MB. Replicas hang with a
+  // data segment of 100 MB.
   constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
                                              {RLIMIT_FSIZE, "file size", "-f", 4 << 20},
                                              {RLIMIT_AS, "address space", "-v", 1 << 30},
@@ -236,7 +237,7 @@ int main(int argc, char** argv) {
   const double launched_at = poprun::launcher::real_world().now();
   std::signal(SIGPIPE, SIG_IGN);                      // The job must survive the reader of its output.
   std::signal(SIGUSR1, SIG_IGN);                      // Ignored until there is a job that can take a checkpoint.
-  std::signal(SIGXFSZ, SIG_IGN);                      // A file size limit (ulimit -f) is reported like a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);                      // Writing beyond ulimit -f then fails, as it does on a full disk.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // gRPC's own messages must not precede ours.
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);
 }

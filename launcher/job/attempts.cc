@@ -111,7 +111,7 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
     if (const int number = world.pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    // Until the job has stored a checkpoint, a restart repeats the first start. It may overwrite the job's own results
+    // Until the job has stored a checkpoint, a restart repeats the first start. The restart may overwrite the results
     // without --overwrite, because `folder` shows that they are the job's own.
     if (end.has_checkpoint) {
       attempt.checkpoints.resume = "auto";

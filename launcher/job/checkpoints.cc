@@ -23,14 +23,14 @@ constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
 
-/// Returns the checkpoints to try for `--resume DIR`, in order: DIR itself and then the earlier ones beside it or, if
-/// DIR is not a checkpoint, those in DIR.
+/// Returns the checkpoints to try for `--resume DIR`, in order: DIR itself and then the earlier checkpoints beside it
+/// or, if DIR is not a checkpoint, the checkpoints in DIR.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
   fs::path named = path.has_filename() ? path : path.parent_path();
   std::error_code unused;
   if (const fs::path meant = fs::canonical(named, unused); step_of(named) == 0 && step_of(meant) > 0) {
-    named = meant;  // Resolves latest -> step-20.
+    named = meant;  // Resolves a link such as latest -> step-20.
   }
   const std::uint64_t step = step_of(named);
   if (step > 0) {
@@ -224,7 +224,7 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
   }
 }
 
-/// Warns the user, once, that the next checkpoint was due before this one was stored, so replicas wait or skip it.
+/// Warns the user, once, if the next checkpoint was due before this one was stored. Replicas then wait or skip it.
 void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
@@ -242,7 +242,7 @@ std::string JobCheckpoints::summary() const {
                            options_.checkpoints.dir, grouped(last_.step), mebibytes_text(last_.bytes), last_.seconds);
 }
 
-/// Estimates the number of steps in `seconds` from the speed since the first step.
+/// Estimates how many steps the job completes in `seconds`, judging by its speed since the first step seen.
 double CheckpointRequests::steps_in(double seconds, std::uint64_t step, double now) {
   if (!first_) {
     first_ = Mark{step, now};

@@ -17,9 +17,9 @@
 
 namespace poprun::launcher {
 
-/// Decides when replicas are asked for a checkpoint in addition to those that they take every few steps: at regular
-/// time intervals, and when the user requests one. Only one request is open at a time. All times are in seconds on the
-/// same clock.
+/// Decides when replicas are asked for a checkpoint: at regular time intervals, and when the user requests one. The
+/// checkpoints that replicas take every few steps need no request. Only one request is open at a time. All times are in
+/// seconds on the same clock.
 class CheckpointRequests {
  public:
   /// `every_seconds` is the time between two timed checkpoints, or 0 to take only those that the user requests.
@@ -28,10 +28,10 @@ class CheckpointRequests {
   void wish() { wished_ = true; }
 
   /// Returns the step after which all replicas should take a checkpoint, if one is due and has not been requested yet.
-  /// Call this often while the job trains. The step is chosen a few steps ahead, so that every replica learns of it in
-  /// time. If a replica learns of it too late and its part of the checkpoint is missing, the request is repeated.
-  /// `step` is the highest step, out of `steps`, that any replica has completed at `now`. `begun` is the step of the
-  /// latest checkpoint whose parts have all begun to arrive, or 0.
+  /// Call this often while the job trains. The step is chosen a few steps ahead, so that every replica learns of the
+  /// request in time. If a replica learns of it too late and its part of the checkpoint is missing, the request is
+  /// repeated. `step` is the highest step, out of `steps`, that any replica has completed at `now`. `begun` is the step
+  /// of the latest checkpoint whose parts have all begun to arrive, or 0.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, std::uint64_t begun, double now);
 
   /// Records that the checkpoint after `step` was stored or has failed. Returns whether this answers the open request.
@@ -65,12 +65,13 @@ class JobCheckpoints {
   JobCheckpoints(const World& world, asio::io_context& loop, const Options& options, Console& console);
 
   /// Finds the checkpoint that the job resumes from. `onnx_sha256` is the hash of the model's ONNX file, if there is
-  /// one. Errors: kUsage if there is no checkpoint, if it belongs to a different job, or if the folder contains
-  /// checkpoints of an earlier job; kData if all checkpoints are damaged; kHostResources if none is usable and one
-  /// cannot be read.
+  /// one. Errors: kUsage if there is no checkpoint, if the checkpoint belongs to a different job, or if the folder
+  /// contains checkpoints of an earlier job; kData if all checkpoints are damaged; kHostResources if none is usable and
+  /// at least one cannot be read.
   Status find(const std::string& onnx_sha256);
 
-  /// Locks the folder if this job, or the one that it continues, stores checkpoints. Errors: those of CheckpointWriter.
+  /// Locks the folder if this job stores checkpoints, or if the job that it continues has stored some. Errors: those of
+  /// CheckpointWriter.
   Status take_folder();
 
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
@@ -93,10 +94,10 @@ class JobCheckpoints {
 
   /// Returns the step of the last checkpoint that this job stored or resumed from, or 0 if there is none.
   [[nodiscard]] std::uint64_t last_step() const { return last_step_; }
-  /// Returns the time at which the last checkpoint was stored, in the world's seconds.
+  /// Returns the time on the world's clock (World::now) at which the last checkpoint was stored.
   [[nodiscard]] double last_at() const { return last_at_; }
 
-  /// Returns "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s", or "" before the first checkpoint.
+  /// Returns a text such as "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s", or "" before the first checkpoint.
   [[nodiscard]] std::string summary() const;
 
  private:

@@ -24,14 +24,14 @@ int listening_port(std::string_view line) {
   return port;
 }
 
-/// Strips the tag from a data server's line, such as `[poprun-emu-hostio] E message`.
+/// Returns the `message` in a data server's line such as `[poprun-emu-hostio] E message`, or any other line unchanged.
 std::string_view untagged(std::string_view line) {
   const std::size_t close = line.find("] ");
   return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size() ? line.substr(close + 4)
                                                                                               : line;
 }
 
-/// Returns the kind of error that ended a data server, judging by its exit code.
+/// Returns the kind of error that ended a data server, judging by the server's exit code.
 ErrorCode code_of(int status) {
   constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug, ErrorCode::kInfrastructure,
                                 ErrorCode::kOutOfMemory};
@@ -119,7 +119,7 @@ void DataService::on_stdout(std::string_view line) {
 
 void DataService::on_stderr(std::string_view line) {
   last_line_ = line;
-  // Before the server is ready, its lines are not printed: if it exits, the error message ends with the last one.
+  // Before the server is ready, its lines are not printed. If it exits, the last of them ends the error message.
   if (answered_ || options_.verbosity > 0) {
     console_.err(line);
   }

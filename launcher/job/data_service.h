@@ -34,13 +34,13 @@ class DataService {
   struct Setup {
     std::string program;  ///< Path of poprun-emu-hostio.
     /// Host name or address at which other machines reach this one. Our own server listens on the listening_address of
-    /// this name. It uses TLS if that address is not loopback; the name itself may resolve to loopback here.
+    /// this name, and uses TLS if that address is not loopback; the name itself may resolve to loopback here.
     std::string own_address;
     Security security;
     bool only_describe = false;  ///< Whether only the dataset's description is needed, not its data.
   };
   struct Events {
-    /// Called once. Errors: those of DatasetQuery, or our server's last line if it ends without an answer.
+    /// Called once. Errors: those of DatasetQuery, or, if our server ends without an answer, its last line.
     std::function<void(const Result<ServedDataset>&)> on_dataset;
     /// Called if our server ends after `on_dataset`. `status` is from waitpid.
     std::function<void(int status)> on_end;
@@ -60,7 +60,7 @@ class DataService {
   [[nodiscard]] std::string restart_command() const;
 
  private:
-  /// Asks the server at `address` for the dataset. If `leaves_loopback`, other hosts can reach it, so it uses TLS.
+  /// Asks the server at `address` for the dataset. The server uses TLS if other hosts can reach it (`leaves_loopback`).
   void ask(const std::string& address, bool leaves_loopback);
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   /// Prints the server's progress soon after the start, and then once a minute.
@@ -76,7 +76,7 @@ class DataService {
   Setup setup_;
   Events events_;
   std::unique_ptr<DatasetQuery> query_;
-  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set after the first progress report.
+  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Set at the first progress report.
   bool answered_ = false;
   int port_ = 0;  ///< Port of our own server, once it listens.
   std::string last_line_;

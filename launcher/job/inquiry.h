@@ -29,12 +29,13 @@ using TakeOutput = std::function<void(const std::string& output)>;
 
 /// Runs a program from the launcher's folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
 /// printed as it arrives or, if `take` is given, passed to `take` at the end. Its stderr is printed as an error of the
-/// launcher, after any call of `take`. Returns the program's exit code or, if signal N ends the launcher, 128 + N.
+/// launcher, after any call of `take`. Returns the program's exit code, or 128 + N if signal N asks the launcher to
+/// end.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,
         const TakeOutput& take = nullptr);
 
 /// Asks poprun-emu-replica, whose answer is an `Answer` of proto/answers.proto. Prints show(answer), then the replica's
-/// error, if any. After an error, the answer contains what was found before it. Returns the exit code.
+/// error, if any. If there is an error, the answer contains what was found before the error. Returns the exit code.
 template <typename Answer, typename Show>
 int ask_replica(const char* option, const std::string& input, Console& console, Show show) {
   bool is_whole = true;

@@ -39,7 +39,7 @@ struct JobEnd {
   std::optional<proto::Profile> profile = {};  ///< Set only if the job is complete.
   bool may_pass = false;                       ///< Whether the failure may be transient, so that a restart may help.
   bool has_checkpoint = false;                 ///< Whether the job stored a checkpoint of its own.
-  std::uint64_t checkpoint_step = 0;           ///< The step of the last checkpoint that it stored or resumed from.
+  std::uint64_t checkpoint_step = 0;           ///< The step of the last checkpoint that the job stored or resumed from.
   std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
@@ -50,9 +50,9 @@ struct JobEnd {
 /// and the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at` is the world's time at the start of the command or of this attempt. `restarts` is the number of
-  /// earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All references must
-  /// outlive this.
+  /// `launched_at` is the world's time when the command or, after a restart, this attempt began. `restarts` is the
+  /// number of earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All
+  /// references must outlive this.
   Job(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder,
       double launched_at, std::uint32_t restarts);
 
@@ -156,7 +156,8 @@ class Job final : private CoordinatorEvents {
 
 /// Runs the job. With --restarts, a job whose failure may be transient runs again from its last checkpoint, after a
 /// pause that grows from 1 s to 30 s. Hosts that were lost are left out until they answer again. A checkpoint at a
-/// later step than all earlier ones resets the count of restarts to 0. `launched_at` is the world's time at the start.
+/// later step than all earlier ones resets the count of restarts to 0. `launched_at` is the world's time when the
+/// command began.
 JobEnd run_attempts(World& world, const Options& options, const Placement& placement, Console& console,
                     double launched_at);
 

@@ -102,7 +102,7 @@ void Job::end_at_timeout(double now) {
 }
 
 /// Returns the exit code for the result of a check. For any other job, returns 128 + the number of the signal that cut
-/// it short, so that scripts can detect this, or 0 if none did. Requires: the results are complete.
+/// the job short, so that scripts can detect this, or 0 if no signal did. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
     return check_exit_code(record_.results().check());

@@ -65,7 +65,7 @@ Status Job::start_metrics() {
   if (options_.metrics.port == 0) {
     return {};
   }
-  // This is computed only once, since a later change of the clock must not move the start.
+  // The time of the launch is computed only once, since a later change of the clock must not move it.
   const double launched = seconds_since_1970() - (world_.now() - launched_at_);
   const auto page = [this, launched] {
     JobMetrics told = metrics(world_.now());

@@ -23,7 +23,7 @@ using asio::ip::tcp;
 
 constexpr const char* kPortOfSsh = "22";
 
-/// Connects to all hosts at the same time. The object lives until the last of these attempts has ended.
+/// Tries to connect to all hosts at the same time. The object lives until the last of these attempts has ended.
 class Knocks : public std::enable_shared_from_this<Knocks> {
  public:
   Knocks(asio::io_context& loop, std::vector<std::string> hosts, std::function<void(std::vector<std::string>)> then)
@@ -134,7 +134,7 @@ Status RealProcesses::start_mpirun(int coordinator_port, std::uint64_t epoch) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.without = command.without;
-  // If no process of this job survives to remove the folder, a later job recognises it by its path and removes it.
+  // If no process of this job survives to remove the folder, a later job removes it, recognising it by its path.
   program.environment.emplace_back(std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR",
                                    folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",

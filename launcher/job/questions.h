@@ -10,8 +10,8 @@
 /// Questions that several subcommands ask poprun-emu-replica.
 namespace poprun::launcher {
 
-/// Returns the description of a job's dataset. It comes from the user's data server or from one that is started for
-/// this query. Blocks until the answer arrives. Errors: those of DataService.
+/// Returns the description of a job's dataset. The description comes from the user's data server or from a server that
+/// is started for this query. Blocks until the answer arrives. Errors: those of DataService.
 Result<proto::Dataset> dataset_of(const Options& options, Console& console);
 
 /// Returns a question that contains what a replica needs to compile the job: configuration, dataset, and the contents

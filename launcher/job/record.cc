@@ -66,7 +66,7 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   return {};
 }
 
-/// Replica 0 represents all replicas, because the others stop when it does, and because it saves the results.
+/// Replica 0 represents all replicas, because it saves the results, and because the others stop when replica 0 stops.
 std::string JobRecord::awaited(const JobState& state, double now) const {
   if (results_.reported()) {
     return "writing the results";
@@ -101,12 +101,12 @@ void JobRecord::refresh(double now) {
 }
 
 void JobRecord::tell_of_disk(const Status& written, double now) {
-  constexpr double kBetweenNotesSeconds = 60;
+  constexpr double kBetweenDiskNotesSeconds = 60;
   if (written) {
     if (std::exchange(disk_full_, false)) {
       console_.say(fmt::format("note: the files in {} can be written again", options_.output.dir));
     }
-  } else if (!disk_full_ && now - disk_told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
+  } else if (!disk_full_ && now - disk_told_at_.value_or(-kBetweenDiskNotesSeconds) >= kBetweenDiskNotesSeconds) {
     disk_full_ = true;
     disk_told_at_ = now;
     console_.say(

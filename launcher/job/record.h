@@ -29,8 +29,8 @@ class JobRecord {
   JobRecord(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder);
 
   /// Locks the output folder for this job, which resumes from `resumed` or starts from the beginning. `goes_on` says
-  /// whether this same job wrote the folder's contents before an interruption. If so, and after a restart, the earlier
-  /// logs and traces are set aside. Errors: those of take_output_folder.
+  /// whether this same job wrote the folder's contents before an interruption. If it did, or if `is_restart` is true,
+  /// the earlier logs and failure.txt are set aside. Errors: those of take_output_folder.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Returns the number of this attempt, counted over all jobs that used the output folder.
@@ -46,7 +46,8 @@ class JobRecord {
   /// Returns whether more dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
 
-  /// Returns the router of mpirun's output. It holds some lines back until it is clear whether something has failed.
+  /// Returns the router of mpirun's output. The router holds some lines back until it is clear whether something has
+  /// failed.
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path(traces_of(options_.config).logs); }
 
@@ -57,14 +58,14 @@ class JobRecord {
   /// Returns the progress of the job so far, as a clause whose subject is "it".
   [[nodiscard]] std::string how_far(const JobState& state) const;
 
-  /// Updates the screen and the files. If the disk is full, informs the user; the next call retries.
+  /// Updates the screen and the files. If the disk does not accept the data, informs the user; the next call retries.
   void refresh(double now);
 
   [[nodiscard]] const Progress& progress() const { return display_.progress(); }
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 
-  /// Prints why the job failed and, if the job ever began, writes failure.txt. After a usage error, no file is written.
+  /// Prints why the job failed. If any instance had joined, also writes failure.txt, except after a usage error.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
   /// Calls `done` on the disk's thread once everything posted before this call has been written.
@@ -72,7 +73,7 @@ class JobRecord {
   /// Returns whether the disk has a write in progress.
   [[nodiscard]] bool is_writing() const { return disk_->busy_seconds() > 0; }
 
-  /// Completes all files at the very end. Prints the summary of a complete job, or the results so far of a check.
+  /// Completes all files at the very end. Prints the summary of a complete job or, for a check, the results so far.
   /// `ended_early` says whether the job was asked to end. `checkpoints` is the summary's line about checkpoints.
   void close(bool ended_early, const std::string& checkpoints);
 

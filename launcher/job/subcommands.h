@@ -17,9 +17,9 @@ int list_models(Console& console);
 /// how much memory the job needs or, with --vary, how much each job derived from it needs. Returns the exit code.
 int estimate(const Options& options, Console& console);
 
-/// Runs --dry-run. It prints what the job would do, in order, asks the data server what the dataset contains, compiles
-/// the job, and prints a description of the Program. It starts no replica and creates no file. Returns 0 or, if one of
-/// these steps fails, the exit code with which the job would have failed.
+/// Runs --dry-run. It prints, in order, what the job would do. Then it asks the data server what the dataset contains,
+/// compiles the job, and prints a description of the Program. It starts no replica and creates no file. Returns 0 or,
+/// if one of these steps fails, the exit code with which the job would have failed.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
 using RunJob = std::function<JobEnd(const Options&)>;
@@ -34,9 +34,9 @@ using RunJob = std::function<JobEnd(const Options&)>;
 ///                 --no-run                 '
 int profile(const Options& options, Console& console, const RunJob& run);
 
-/// Runs `poprun-emu validate`: compiles the job of every published result, compares the device clock with it, and
-/// prints tables or JSON. Says on stderr which result is being compared. Returns the exit code: 0, or that of the first
-/// result that could not be compared, for example because its file is wrong. A large error does not count as a
+/// Runs `poprun-emu validate`: compiles the job of every published result, compares the device clock with the result,
+/// and prints tables or JSON. Says on stderr which result is being compared. Returns the exit code: 0, or that of the
+/// first result that could not be compared, for example because its file is wrong. A large error does not count as a
 /// failure.
 int validate(const Options& options, Console& console);
 

@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the folders with rows: those of the request, or that of the installation or of the sources.
+/// Returns the folders that contain rows: those of the request or, if it names none, that of the installation or else
+/// that of the sources.
 Result<std::vector<fs::path>> row_folders(const ValidateRequest& request) {
   if (!request.folders.empty()) {
     return std::vector<fs::path>(request.folders.begin(), request.folders.end());
@@ -54,7 +55,7 @@ Result<std::vector<fs::path>> rows_in(const fs::path& folder) {
   return files;
 }
 
-/// Checks that the unit of a published value is one that the device clock has for this job, product or all-reduce.
+/// Checks that our value for this job, product or all-reduce can be given in the unit of the published value.
 Status check_unit(const fs::path& file, const Options& options) {
   std::string speed = "samples/s";
   if (const auto* estimate = std::get_if<EstimateRequest>(&options.request)) {
@@ -87,7 +88,7 @@ Result<Options> options_of_row(const fs::path& file) {
   return options;
 }
 
-/// Fills in our value of a row whose job compiles. Returns the exit code.
+/// Fills in our value for a row if its job compiles. Returns the exit code.
 int compare_job(const Options& options, Console& console, validation::Row& row) {
   const Result<proto::CompileQuestion> question = compile_question(options, console);
   if (!question) {
@@ -118,7 +119,7 @@ int compare_micro(const Options& options, Console& console, validation::Row& row
   });
 }
 
-/// Compares one row. A row that cannot be compared has a failure, which has been printed. Returns its exit code.
+/// Compares one row. If that is impossible, prints the reason, and marks the row as failed. Returns the exit code.
 int compare_row(const fs::path& file, Console& console, validation::Row& row) {
   row.name = file.stem();
   const Result<Options> options = options_of_row(file);
@@ -158,10 +159,10 @@ int validate(const Options& options, Console& console) {
   std::vector<validation::Row> rows;
   for (const fs::path& file : files) {
     console.say(fmt::format("{} of {}: {}", rows.size() + 1, files.size(), file.stem().string()));
-    fs::current_path(file.parent_path());  // Files of a job are named relative to its row.
+    fs::current_path(file.parent_path());  // A row names files relative to its own folder.
     const int own = compare_row(file, console, rows.emplace_back());
     if (own > 128) {
-      return own;  // A signal ended the question.
+      return own;  // A signal asked the launcher to end.
     }
     code = code == 0 ? own : code;
   }

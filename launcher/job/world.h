@@ -33,7 +33,7 @@ class World {
   World& operator=(const World&) = delete;
   virtual ~World() = default;
 
-  /// Returns the time in seconds of a monotonic clock.
+  /// Returns the time of a monotonic clock, in seconds.
   [[nodiscard]] virtual double now() const = 0;
   /// Runs the loop's handlers as they become due, until the loop is stopped.
   virtual void run(asio::io_context& loop) = 0;

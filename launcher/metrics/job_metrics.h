@@ -18,7 +18,7 @@ class Exposition {
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
   struct Label {
-    std::string_view name;   ///< The same characters as in a metric's name, except colons.
+    std::string_view name;   ///< Of the characters allowed in a metric's name, except colons.
     std::string_view value;  ///< Any UTF-8 text.
   };
 
@@ -88,7 +88,7 @@ struct JobMetrics {
   std::optional<Checkpoint> checkpoint = {};
 };
 
-/// Formats `metrics` as the page that Prometheus reads: a few KiB, whatever the size of the job.
+/// Formats `metrics` as the page that Prometheus reads. The page has a few KiB, whatever the size of the job.
 std::string exposition_of(const JobMetrics& metrics);
 
 }  // namespace poprun::launcher

@@ -38,7 +38,7 @@ std::string_view reason_of(int status) {
   }
 }
 
-/// Returns whether `text` is a token as defined in RFC 9110, section 5.6.2, limited to capital letters, as in methods.
+/// Returns whether `text` is a token (RFC 9110, section 5.6.2) that consists only of capital letters, as methods do.
 bool is_method(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -177,7 +177,7 @@ class MetricsServer::ConnectionOver final : public Connection,
   }
 
  private:
-  /// Returns a handler that calls `then` with the number of bytes if the connection is still open.
+  /// Returns a handler that calls `then` with the number of bytes. After an error, it closes the connection instead.
   template <typename Then>
   auto unless_over(Then then) {
     return [self = this->shared_from_this(), then](const asio::error_code& error, std::size_t bytes = 0) {

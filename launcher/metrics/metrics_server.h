@@ -46,7 +46,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-/// Formats the answer, which announces that the connection is then closed.
+/// Formats the answer, which announces that the connection will be closed after it.
 std::string http_text(const HttpAnswer& answer, bool with_body);
 
 /// Returns a refusal, with one line of text for human readers.
@@ -55,7 +55,7 @@ HttpAnswer refusal(HttpRefusal status);
 struct MetricsLimits {
   std::size_t request_bytes = 8 << 10;
   std::size_t connections = 8;
-  std::chrono::milliseconds time{5000};  ///< Lifetime of a connection.
+  std::chrono::milliseconds time{5000};  ///< Maximum lifetime of a connection.
 };
 
 /// Serves two pages over HTTP or HTTPS on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop
@@ -69,9 +69,10 @@ class MetricsServer {
   using Page = std::function<std::string()>;
 
   /// Listens on `address`, an IPv4 or IPv6 address. If `port` is 0, any free port is used. With an `identity`,
-  /// the server uses TLS and presents its certificate; clients need none. `loop` must outlive this
-  /// object, and must not run after its destruction. Child processes do not inherit its sockets. Errors: kUsage if
-  /// `address` does not belong to this machine, or if only root may use `port`; kHostResources if the port is in use.
+  /// the server uses TLS and presents the identity's certificate; clients need no certificate. `loop` must outlive the
+  /// server, and must not run after the server's destruction. Child processes do not inherit its sockets. Errors:
+  /// kUsage if `address` does not belong to this machine, or if only root may use `port`; kHostResources if the port is
+  /// in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
                                                       std::uint16_t port, Page metrics,
                                                       const std::optional<TlsIdentity>& identity = std::nullopt,

@@ -5,8 +5,8 @@
 ///     POPRUN_EMU_LISTEN=loopback        127.0.0.1 or ::1, for a job on one host
 ///     POPRUN_EMU_LISTEN=10.1.0.0/16     this host's address in that network (--host-subnet); for IPv6, ::1
 ///
-/// If the host has no address in the network, or the variable is not set, nothing changes. The library must not depend
-/// on the C++ runtime library, which mpirun, a C program, does not load.
+/// If the variable is not set, nothing changes. If the host has no address in the network, IPv4 sockets do not change.
+/// The library must not depend on the C++ runtime library, which mpirun, a C program, does not load.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Returns whether mpirun should also distinguish hosts by their domains. It must not if the command contains only
-/// short names, because mpirun would then not recognise its own host, whose name may have a domain.
+/// Returns whether mpirun should also distinguish hosts by their domains. It must not do so if the command contains
+/// only short names: if its own host's name had a domain, mpirun would not recognise that host.
 bool keeps_domains(const Placement& placement) {
   bool only_short_names = !placement.all_local;
   for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
@@ -38,8 +38,8 @@ bool chooses_networks(const Options& options) {
 }
 
 /// Returns settings of Open MPI, each of which the user can override. Without them, 16 ranks on 2 cores spin, a cut
-/// link hangs the job for eight minutes, and start-up probes networks that do not exist. With the oob_* values, Open
-/// MPI sends 3 probes, 2 s apart, after 5 s without traffic.
+/// link hangs the job for eight minutes, and Open MPI searches at its start for networks that do not exist. With the
+/// oob_* values, Open MPI sends 3 probes, 2 s apart, after 5 s without traffic.
 std::vector<Variable> mpi_settings(const Options& options, const Placement& placement, bool as_root) {
   const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
@@ -58,7 +58,7 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
       // Only the launcher handles signals (process_handle.h): a replica that is starting does not ignore SIGUSR1 yet.
       {"OMPI_MCA_ess_base_forward_signals", "none"},
-      // mpirun looks for ssh here, and fails without it even if all ranks are local.
+      // mpirun looks for ssh in PATH, and fails if ssh is not there, even if all ranks are local.
       {"PATH", kDefaultPath},
   };
   if (!ssh_user.empty()) {
@@ -112,7 +112,7 @@ constexpr const char* kAgent = "poprun-emu-remote-shell";
 const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
 const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
-/// Returns the command of a Slurm step with one process on one host. remote_shell.sh adds the host.
+/// Returns the command of a Slurm step with one process on one host. remote_shell.sh appends the host's name.
 std::string srun_line(const std::string& job) {
   return fmt::format(
       "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none --export=ALL --nodelist", job);
@@ -124,7 +124,7 @@ std::vector<std::string> global_arguments(const Options& options, const Placemen
   return placement.all_local ? arguments : without_mca_argument(kRemoteShellParameters, std::move(arguments));
 }
 
-/// Makes Open MPI listen only where the job needs it (listen_here.cc). `folder` contains our programs.
+/// Makes Open MPI listen only on the addresses that the job needs (listen_here.cc). `folder` contains our programs.
 void listen_here(const Options& options, const Placement& placement, const std::string& folder,
                  MpirunCommand& command) {
   const std::string library = fmt::format("{}/../lib/poprun-emu/poprun-emu-listen.so", folder);
@@ -195,12 +195,12 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     for (const auto& [name, value] : command.instances.back()) {
       line.insert(line.end(), {"-x", fmt::format("{}={}", name, value)});
     }
-    // Secrets are left out, because mpirun sends variables named by -x to its daemons in plain text.
+    // Secrets are left out, because mpirun sends the variables that -x names to its daemons in plain text.
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
     // These prevent two tasks that hwloc would perform in each rank: it would read the configuration of all PCI devices
     // (6 ms in a virtual machine), which only Open MPI's drivers for fast networks use, and load plugins for XML, PCI,
-    // OpenCL and X11 (5 ms). "linuxpci" is the PCI discovery in hwloc's Linux component. mpirun itself keeps both:
-    // otherwise, daemons on other hosts, which see more, would send it their whole topologies.
+    // OpenCL and X11 (5 ms). "linuxpci" is the PCI discovery in hwloc's Linux component. mpirun itself performs both
+    // tasks, as its daemons do: otherwise, the daemons would see more than mpirun and send it their whole topologies.
     line.insert(line.end(), {"-x", "HWLOC_COMPONENTS=-linuxpci,-pci", "-x", "HWLOC_PLUGINS_PATH=/dev/null"});
     line.insert(line.end(), options.mpirun.local_args.begin(), options.mpirun.local_args.end());
     if (const auto own = options.mpirun.instance_local_args.find(i); own != options.mpirun.instance_local_args.end()) {
@@ -226,7 +226,7 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement, co
     const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
     command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
                                      has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
-    if (has_blanks) {  // mpirun would cut the agent's path at the blank, so PATH must contain its folder.
+    if (has_blanks) {  // mpirun would cut the agent's path at the blank, so PATH must contain the agent's folder.
       const char* path = std::getenv("PATH");
       std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
       command.environment.emplace_back("PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));

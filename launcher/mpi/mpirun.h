@@ -13,16 +13,16 @@
 /// Functions that compose the mpirun command of a job, which depends only on the options. As in poprun, the command has
 /// one application context per instance: rank r is instance r, and each instance has its own POPDIST_* variables. The
 /// address of the coordinator differs from run to run, so the command contains only the name of a variable. mpirun uses
-/// only the hosts in the command. It looks neither for an allocation nor for a default hostfile, because `job_hosts`
-/// has done so.
+/// only the hosts in the command. It does not search for an allocation or a default hostfile, because `job_hosts` has
+/// already searched for both.
 ///
 /// Secrets (token, certificates) are in mpirun's environment, which processes on this machine inherit. mpirun would
-/// forward them in plain text, so they reach other hosts through our own script (remote_shell.sh), which runs between
-/// mpirun and the real remote shell. The real remote shell is ssh, srun in a Slurm job, or the user's own.
+/// forward secrets in plain text, so our own script (remote_shell.sh), which runs between mpirun and the real remote
+/// shell, takes them to other hosts. The real remote shell is ssh, srun in a Slurm job, or the user's own.
 namespace poprun::launcher {
 
-/// Checks that the disk of `place` has enough space for the session of `instances` instances, which would otherwise die
-/// one by one. Errors: kHostResources.
+/// Checks that the disk of `place` has enough space for Open MPI's session of `instances` instances. If the disk were
+/// too full, the instances would die one by one. Errors: kHostResources.
 Status check_room_for_mpi_session(const collectives::SessionPlace& place, std::uint32_t instances);
 
 using Variable = std::pair<std::string, std::string>;
@@ -39,12 +39,13 @@ struct MpirunCommand {
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement, const std::string& replica_program,
                              bool as_root);
 
-/// Calls `compose_mpirun` for the current user. Leaves out variables that our own environment sets, so that users who
-/// tune Open MPI through environment variables get exactly their settings.
+/// Calls `compose_mpirun` for the current user. Leaves out variables already set in our own environment, so that users
+/// who tune Open MPI through environment variables get exactly their settings.
 MpirunCommand mpirun_here(const Options& options, const Placement& placement, const std::string& replica_program);
 
 /// Returns the command by which mpirun reaches other hosts: the user's own if one is set, otherwise srun in a Slurm job
-/// and ssh elsewhere. As in Open MPI, it may be a list such as "ssh : rsh", of which the first that exists is used.
+/// and ssh elsewhere. As in Open MPI, the command may be a list such as "ssh : rsh", of which the first that exists is
+/// used.
 std::string remote_shell(const Options& options, const Placement& placement);
 
 /// Formats the command, preceded by its environment, as a line for a shell.

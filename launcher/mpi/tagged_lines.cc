@@ -171,7 +171,8 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
        /*by_host=*/true);
 }
 
-/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: ...". "Node: node2" may come before or after it.
+/// Parses "Executable: /x/replica", "Working directory: /x" or "Error: ...", and the line "Node: node2", which may
+/// precede or follow any of them.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {
@@ -198,7 +199,7 @@ void MpirunNotices::read_rank_end(std::string_view line) {
   if (noticed && signal) {
     findings_.rank_end = RankEnd{*noticed, static_cast<int>(*signal), 0};
   }
-  // The lines are "Process name: [[19389,1],5]" and, after it, "Exit code:    7".
+  // First comes the line "Process name: [[19389,1],5]", and later "Exit code:    7".
   if (line.starts_with("Process name: [[")) {
     named_rank_ = number_after(line, "],");
   } else if (line.starts_with("Exit code:") && named_rank_) {
@@ -230,7 +231,7 @@ std::string MpirunNotices::known_reason() const {
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused", "Permission denied",
         "Host key verification failed", "unrecognized", kUnknownOption, ": Error:"}) {
-    // Skips lines that begin with "Error:", because such a notice names the folder on a different line.
+    // Skips a line that begins with "Error:", because a different line of the same notice names the folder.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }

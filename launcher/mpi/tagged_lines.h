@@ -9,8 +9,8 @@
 #include <vector>
 
 /// Parsers of the tags that mpirun and replicas write in front of a line, and of the failure messages of mpirun and
-/// ssh. Those messages exist only as English text, so the launcher has to search them for words; it does so only here.
-/// Errors from our own programs arrive as Facts (replica/base/error.h).
+/// ssh. The failure messages exist only as English text, so they have to be searched for words, which is done only
+/// here. Errors from our own programs arrive as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -83,8 +83,8 @@ class MpirunNotices {
   /// Returns the reason why nothing could be started, in one line, or "" if mpirun gave no reason.
   [[nodiscard]] std::string essential() const;
 
-  /// Returns whether mpirun reported that a daemon did not start, and neither mpirun nor a remote shell gave a reason
-  /// that we recognise. The host may then be down.
+  /// Returns whether mpirun reported that a daemon did not start, but neither mpirun nor a remote shell gave a reason
+  /// that we recognise. If so, the daemon's host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Returns whether mpirun failed because it did not recognise arguments on its own command line.

@@ -155,7 +155,7 @@ void note_what_has_no_effect(Options& options) {
   }
 }
 
-/// Rejects options that the model's mode rules out. In inference, adds notes on dropout and random weights.
+/// Rejects options that model.mode rules out. In inference, adds notes on dropout and random weights.
 Status check_inference(Options& options) {
   if (!options.config.inference()) {
     if (options.config.model().fold_batch_norm()) {
@@ -188,8 +188,8 @@ void note_partial_weights(Options& options) {
   }
 }
 
-/// Returns the divisor of `number` that is nearest to `from`: the largest that is at most `from` if `step` is -1, and
-/// the smallest that is at least `from` if `step` is 1. Requires: 1 <= from <= number.
+/// Returns the divisor of `number` that is nearest to `from` in one direction: if `step` is -1, the largest that is at
+/// most `from`; if `step` is 1, the smallest that is at least `from`. Requires: 1 <= from <= number.
 std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
   while (number % from != 0) {
     from += static_cast<std::uint32_t>(step);
@@ -307,7 +307,7 @@ void take_folder_of_its_own(Options& options, const char* folder) {
   }
 }
 
-/// Rejects requests that are redundant or have no effect. Sets the default folder of a profile.
+/// In a profile, rejects --dry-run, and rejects --tile with --compare. Sets the default folder of a profile.
 Status resolve_profile(Options& options) {
   const auto* const request = std::get_if<ProfileRequest>(&options.request);
   if (request == nullptr) {

@@ -33,7 +33,7 @@ bool looks_like_an_option(std::string_view argument) {
   return argument == "-vv" || argument == "--vv" || named_row(argument.substr(0, argument.find('='))) != nullptr;
 }
 
-/// Returns whether `argument` is the value of the option `row` that precedes it.
+/// Returns whether `argument`, which follows an option, is the option's value. `row` is the row of that option.
 bool is_value_of(const OptionRow& row, const std::string& argument) {
   if (row.arity == Arity::kFlag) {
     Options unused;
@@ -57,7 +57,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
     if (argument == "-vv" || argument == "--vv") {
       result.emplace_back("--verbose=2");
     } else if (argument.starts_with("-np")) {
-      // Boost would read it as -n with the value p.
+      // Boost would read -np as -n with the value p.
       return fail(ErrorCode::kUsage, unknown_option(argument.substr(0, equals)));
     } else if (const OptionRow* row = named_row(argument.substr(0, equals))) {
       if (equals < argument.size()) {

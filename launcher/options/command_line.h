@@ -29,7 +29,8 @@ struct CommandLine {
 /// kUsage if an option is unknown (the message suggests known options), or if the value of an option is missing.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
-/// Returns the first word that is neither an option nor an option's value, and all words after it. May be empty.
+/// Returns the first word that is neither an option nor an option's value, and all words after it. The result may be
+/// empty.
 std::span<const std::string> words_after_options(std::span<const std::string> args);
 
 struct SubcommandRow {

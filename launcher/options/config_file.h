@@ -7,7 +7,7 @@
 #include "launcher/options/command_line.h"
 #include "replica/base/error.h"
 
-/// Finds the files that `cmake --install` puts into PREFIX/share/poprun-emu, relative to the running program, so that
+/// Finds, relative to the running program, the files that `cmake --install` puts into PREFIX/share/poprun-emu, so that
 /// the whole installation can be moved. Also reads train.cfg, which is in the file format of Boost.Program_options:
 ///
 ///     # comment, also after a value

@@ -32,7 +32,7 @@ std::vector<std::string> owners(std::string_view name) {
   return names;
 }
 
-/// Returns the names of the optimisers that have this hyper-parameter, each with its default if that differs.
+/// Returns the names of the optimisers that have this hyper-parameter, each with its default if not `own.fallback`.
 std::string owners_with_defaults(const HyperParameter& own) {
   std::vector<std::string> names = owners(own.name);
   for (std::string& name : names) {

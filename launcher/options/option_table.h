@@ -130,8 +130,8 @@ class Field {
   const google::protobuf::FieldDescriptor* field_;
 };
 
-/// Returns the row of a key of train.cfg, `section.key`. `store` stores its value; the overload below stores it in the
-/// RunConfig field of the same name.
+/// Returns the row of a key of train.cfg, `section.key`. `store` stores the key's value; the overload below stores the
+/// value in the RunConfig field with the key's name.
 template <typename Kind, typename Store>
 OptionRow file_key(const std::string& name, const char* placeholder, const std::string& fallback,
                    const std::string& help, Kind kind, Store store) {

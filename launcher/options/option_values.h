@@ -149,7 +149,7 @@ struct Variation {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
-/// ROWSxINNERxCOLUMNS of [ROWS, INNER] x [INNER, COLUMNS].
+/// ROWSxINNERxCOLUMNS, the sizes of the product [ROWS, INNER] x [INNER, COLUMNS].
 struct Matmul {
   [[nodiscard]] Read<proto::MatmulWork> read(const std::string& text) const;
 };

@@ -20,7 +20,7 @@ namespace poprun::launcher {
 
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
-/// The subcommand; command_line.h lists the words.
+/// The subcommand. `subcommands` in command_line.h returns the word for each.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate };
 
 /// The value of one row as the user would write it, and its origin. --dry-run shows both.
@@ -88,20 +88,20 @@ struct RestartOptions {
   std::uint32_t hosts_min = 0;  ///< Minimum for a restart; positive after parsing.
 };
 
-/// The data server of the job, and the certificates of all its services.
+/// The job's data server, and the certificates of all the job's services.
 struct HostioOptions {
   std::string address;                ///< Empty: start our own data server.
   std::uint32_t timeout_seconds = 0;  ///< Positive after parsing.
   TlsFiles tls_files;                 ///< Empty: certificates are derived from the token, if any are needed.
 };
 
-/// Limits on waiting times. The first three are positive after parsing.
+/// The heartbeat interval, and time limits. The first three members are positive after parsing.
 struct TimeoutOptions {
   double heartbeat_interval_seconds = 0;
   double heartbeat_seconds = 0;          ///< --heartbeat-timeout.
   std::uint32_t collective_seconds = 0;  ///< --collective-timeout.
   double job_seconds = 0;                ///< Limit for the whole job; 0: none.
-  double drain_seconds = 0;              ///< Limit, counted from the signal that ends the job; 0: none.
+  double drain_seconds = 0;              ///< Limit on draining, counted from the signal that ends the job; 0: none.
 };
 
 struct MetricsOptions {
@@ -134,20 +134,20 @@ struct ProfileRequest {
 };
 
 struct ValidateRequest {
-  std::vector<std::string> folders;  ///< With rows; empty: that of the installation.
+  std::vector<std::string> folders;  ///< Folders with rows; empty: the installed one.
   bool json = false;
 };
 
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
 using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest, ValidateRequest>;
 
-/// A result that somebody published for real IPUs, with which `poprun-emu validate` compares the job of a file: the
-/// keys of the file's section [published]. Nothing else reads them.
+/// A result that somebody published for real IPUs, with which `poprun-emu validate` compares the job of a file. The
+/// members are the keys of the file's section [published], which nothing else reads.
 struct Published {
   std::vector<std::string> options;  ///< Options that complete the job: `-n 16`.
   double value = 0;                  ///< 0 if the file has no section [published].
   std::string unit;                  ///< samples/s, s (of a device step), TFLOP/s or GB/s.
-  double items_per_sample = 1;       ///< Sequences that are packed into one sample; counted in samples/s.
+  double items_per_sample = 1;       ///< Sequences packed into one sample; published samples/s count sequences.
   std::string family;                ///< Rows of a family share a mean error.
   std::string series;                ///< Rows of a series are the same job on different numbers of IPUs.
   std::string reference;             ///< Where the result was published.

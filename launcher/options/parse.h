@@ -14,14 +14,15 @@ namespace poprun::launcher {
 /// name, the nearest known name.
 Result<Options> parse_options(std::span<const std::string> args);
 
-/// Does the same, but takes the text of train.cfg from `config_text`. Never crashes, whatever the text (tests/fuzz).
+/// Parses `args` as above, but takes the text of train.cfg from `config_text`. Never crashes, whatever the text
+/// (tests/fuzz).
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
 
-/// Returns the section [published] of a file, whose other keys are neither checked nor used. Errors: kUsage if the file
-/// cannot be read, if a line is wrong, or if there is no published value.
+/// Returns the section [published] of a file. The file's other keys are neither checked nor used. Errors: kUsage if the
+/// file cannot be read, if a line is wrong, or if there is no published value.
 Result<Published> published_in(const std::string& file);
 
-/// Formats all keys and their values as a train.cfg, with a comment on each line that states the value's origin.
+/// Formats all keys and their values as a train.cfg, in which a comment on each line states the value's origin.
 std::string resolved_config(const Options& options);
 
 }  // namespace poprun::launcher

@@ -142,8 +142,8 @@ Status check_ipus(Options& options) {
   return {};
 }
 
-/// Derives the recomputation mode, but only to show it. The configuration leaves the mode open, because some code
-/// varies the IPUs and the schedule; the compiler applies default_recomputation to the actual stages.
+/// Derives the recomputation mode, but only to show it. The configuration leaves the mode open, because a check,
+/// for example, varies the IPUs and the schedule; the compiler applies default_recomputation to the actual stages.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {

@@ -233,7 +233,7 @@ OptionRow repeated_key(std::string_view name, const char* placeholder, const cha
   return row;
 }
 
-/// Formats the key with which a setting was written, as `shown` does.
+/// Calls `shown` for the key with which `setting` was written.
 std::string shown(const Options& options, std::string_view everywhere, const ProductSetting& setting) {
   return shown(options,
                setting.operators().empty() ? std::string{everywhere} : fmt::format("{}-operators", everywhere));

@@ -13,9 +13,9 @@ namespace poprun::launcher {
 /// Returns one row training.NAME for each hyper-parameter that any optimiser has.
 Rows hyper_parameter_rows();
 
-/// Keeps only the hyper-parameters of the configured optimiser, and sets those left out to the optimiser's defaults.
-/// Adds a note if a number was given that only other optimisers use. Requires: options.settings records the origins of
-/// all rows. Errors: kUsage if a flag is set that the optimiser does not have.
+/// Keeps only the hyper-parameters of the configured optimiser, and sets those that the user did not set to the
+/// defaults. Adds a note if the user set a number that only other optimisers use. Requires: options.settings records
+/// the origins of all rows. Errors: kUsage if a flag is set that the optimiser does not have.
 Status resolve_hyper_parameters(Options& options);
 
 // Where a job's tensors are kept, and which of them are sharded across the replicas. `memory.weights`,
@@ -27,7 +27,8 @@ Rows location_rows();
 /// Checks that the requested sharding is possible. Errors: kUsage if it is not; the message gives the remedy.
 Status check_locations(Options& options);
 
-/// Returns whether a step accumulates gradients over several micro-batches, or over several compute batches of one.
+/// Returns whether a step accumulates gradients over several micro-batches, or over several compute batches of a
+/// micro-batch.
 bool accumulates(const proto::RunConfig& config);
 
 // Section [pipeline]: how a model is spread across the IPUs of a replica.
@@ -59,9 +60,9 @@ Rows partials_rows();
 /// of the keys with -operators.
 Rows serialisation_rows();
 
-/// Checks both settings against --ipus-per-replica, model.precision and the subcommand. Adds notes on settings that
-/// have no effect and on proportions below the recommended minimum. Errors: kUsage; the message names the key, the
-/// value and the remedy.
+/// Checks the memory proportions and the partials against --ipus-per-replica, model.precision and the subcommand. Adds
+/// notes on settings that have no effect and on proportions below the recommended minimum. Errors: kUsage; the message
+/// names the key, the value and the remedy.
 Status check_products(Options& options);
 
 bool is_half(const Options& options);

@@ -66,7 +66,7 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   return {};
 }
 
-/// Returns whether `text` is unchanged since `checksum` was computed, with an empty string in place of the checksum.
+/// Returns whether `text` fits `checksum`, which was computed with an empty string in place of the checksum itself.
 bool fits_its_checksum(std::string text, const std::string& checksum) {
   const std::string field = "\n \"sha256\": \"";  // The checksums of files are indented further.
   const std::size_t at = text.find(field + checksum + '"');

@@ -32,7 +32,7 @@ struct Checkpoint {
 /// Returns the folders step-N in `folder`, the latest first. Their files are not checked.
 std::vector<std::string> checkpoints_in(const std::string& folder);
 
-/// Checks that the contents of `folder` can be listed, if it exists. Errors: kHostResources; the message says why.
+/// Checks that the contents of `folder`, if it exists, can be listed. Errors: kHostResources; the message says why.
 Status check_can_list(const std::string& folder);
 
 /// Returns N for a folder step-N, and 0 for any other name.
@@ -47,12 +47,12 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 ///
 /// Errors
 ///   kData           the checkpoint is damaged; the message names the missing file, or the item that differs.
-///   kHostResources  a file cannot be read, which says nothing about its contents; the message names it and the reason.
+///   kHostResources  a file cannot be read, so its contents are unknown; the message names the file and the reason.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
 /// Checks that a job with `config` can continue the checkpoint with bit-identical results. All settings must be the
-/// same, except where the job runs, what it outputs and, if the learning rate is constant, the number of steps. An ONNX
-/// model is compared by its bytes (`onnx_sha256`), not by its path.
+/// same, apart from those of the hosts, of the outputs and, if the learning rate is constant, the number of steps. An
+/// ONNX model is compared by its bytes (`onnx_sha256`), not by its path.
 ///
 /// Errors
 ///   kUsage  a setting or the version differs (the message has both values), or a different build wrote the checkpoint.

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMetricsSecondsMax = 30;  // Rows arrive on another stream, and are flushed often.
+constexpr double kMetricsSecondsMax = 30;  // Longest wait for rows, which arrive on another stream.
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 
 double now_seconds() {
@@ -140,7 +140,7 @@ Status CheckpointWriter::check_part(const proto::StatePart& part) const {
 }
 
 void CheckpointWriter::open_checkpoint(const proto::StatePart& part) {
-  open_.emplace();
+  open_ = Open{};
   open_->step = part.host().step();
   open_->parts_expected = part.parts();
   open_->began = now_seconds();
@@ -203,7 +203,7 @@ Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
   if (open_->file < 0) {
     return cannot_write(path, errno);
   }
-  // Reserves the space, so that a full disk is reported now. File systems that cannot reserve space report it later.
+  // Reserves the space, so that a full disk is reported now, or later if the file system cannot reserve space.
   const auto size = static_cast<off_t>(header.size() + end);
   while (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
     const int reason = errno;
@@ -285,10 +285,10 @@ Status CheckpointWriter::complete() {
   const std::string folder = part_folder(open_->step);
   POPRUN_TRY(check_coverage());
   POPRUN_TRY(close_state_file());
-  POPRUN_TRY(write_manifest(folder));  // The last file of the folder, which is then synced (write_whole_file).
+  POPRUN_TRY(write_manifest(folder));  // Writes the last file, and syncs `folder` (write_whole_file).
   POPRUN_TRY(lock_->check());
   POPRUN_TRY(take_name(folder));
-  has_stored_ = true;  // Even if the name does not survive a crash of the machine, a restart must not reject it.
+  has_stored_ = true;  // The checkpoint exists even if the sync fails, and a restart must not reject it.
   POPRUN_TRY(sync_folder(setup_.folder));
   whole_.insert(open_->step);
   prune();
@@ -355,9 +355,9 @@ Status CheckpointWriter::take_name(const std::string& folder) const {
 }
 
 /// Removes old checkpoints. When a new job has stored its first checkpoint, removes those of earlier jobs. Otherwise,
-/// removes the checkpoints older than the last `keep` intact ones. Only those that this job has stored or read count as
-/// intact. If this job resumed from an earlier step, checkpoints of later steps stay: they are its own, bit-identical
-/// to those that it will take.
+/// removes the checkpoints older than the last `keep` intact ones. Only checkpoints that this job has stored or read
+/// count as intact. If this job resumed from an earlier step, checkpoints of later steps stay: they are its own,
+/// bit-identical to those that it will take.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
   if (std::exchange(goes_on_, true)) {
@@ -375,7 +375,7 @@ void CheckpointWriter::prune() {
 }
 
 /// Removes the oldest checkpoint to make room on a full disk, but never the last one that is known to be intact.
-/// Returns whether one was removed.
+/// Returns whether a checkpoint was removed.
 bool CheckpointWriter::make_room() {
   const auto newest = whole_.upper_bound(open_->step);
   if (!goes_on_ || newest == whole_.begin()) {

@@ -49,8 +49,8 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();
 
-  /// Locks the folder against other jobs on this machine, and removes interrupted checkpoints. Errors: kUsage if the
-  /// folder cannot be created or written to, is locked, or has checkpoints of another job that must not be replaced.
+  /// Locks the folder against other jobs, and removes interrupted checkpoints. Errors: kUsage if the folder cannot be
+  /// created or written to, is locked, or has checkpoints of another job that this job may not replace.
   Status take_folder();
 
   /// Declares that the existing checkpoints are this job's own and, unless `whole` is 0, that the checkpoint after step
@@ -78,11 +78,11 @@ class CheckpointWriter {
   /// Returns whether this job has stored a checkpoint. Threads: any.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
 
-  /// Returns the step of the checkpoint in progress if all of its parts have begun to arrive, and 0 otherwise. Threads:
-  /// any.
+  /// Returns the step of the latest checkpoint whose parts have all begun to arrive. Returns 0 before the first such
+  /// checkpoint, and after a checkpoint that was not stored. Threads: any.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
-  /// Sets whether metrics.csv cannot be written now, for example because the disk is full. While it cannot, no
+  /// Sets whether metrics.csv cannot be written now, for example because the disk is full. While `held` is true, no
   /// checkpoint waits for rows. Threads: any.
   void hold_metrics(bool held) { metrics_held_ = held; }
 

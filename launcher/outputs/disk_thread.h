@@ -11,9 +11,9 @@
 
 namespace poprun::launcher {
 
-/// A thread that uses a disk on behalf of a thread that must not wait for one. A disk can hang for minutes (a frozen
-/// file system, or a network file system whose server is gone), and no write can be cancelled. Tasks run one after the
-/// other. The object itself belongs to one thread. Tests simulate slow disks with subclasses.
+/// A thread that uses a disk on behalf of another thread, which must not wait for the disk. A disk can hang for minutes
+/// (a frozen file system, or a network file system whose server is gone), and no write can be cancelled. Tasks run one
+/// after the other. The object itself belongs to one thread. Tests simulate slow disks with subclasses.
 class DiskThread {
  public:
   using Task = std::function<Status()>;

@@ -83,7 +83,7 @@ Result<FolderLock> FolderLock::take(const std::string& option, const std::string
   const std::string text = fmt::format("{}{}\n{}\n", kEpoch, taken.epoch_, this_process());
   if (file >= 0 && pwrite(file, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
     static_cast<void>(ftruncate(file, static_cast<off_t>(text.size())) == 0);
-    fsync(file);  // If this fails, the epoch is known on this machine, and writes to the disk will fail, too.
+    fsync(file);  // If this fails, this machine still knows the epoch, and later writes to the disk will fail, too.
   }
   return taken;
 }

@@ -9,7 +9,7 @@
 
 namespace poprun::launcher {
 
-/// A job's exclusive use of a folder, recorded in its file `.poprun-emu.lock`:
+/// A job's exclusive use of a folder, recorded in the folder's file `.poprun-emu.lock`:
 ///
 ///     epoch 3
 ///     host node-7, process 4711
@@ -21,10 +21,10 @@ namespace poprun::launcher {
 class FolderLock {
  public:
   /// Locks `folder`, which must exist, and raises its epoch. `held` is the lock of an earlier attempt, if there was
-  /// one. A lock on the same folder is not released, so that no other job can take the folder in between. If the file
-  /// cannot be created or written, as on a full disk, the function succeeds, but the lock has no effect. `option` names
-  /// the folder in messages. Errors: kUsage if another job has locked the folder; the message names its host and
-  /// process.
+  /// one. If `held` is a lock on `folder`, it is not released, so that no other job can take the folder in between. If
+  /// the file cannot be created or written, as on a full disk, the function succeeds, but the lock has no effect.
+  /// `option` names the folder in messages. Errors: kUsage if another job has locked the folder; the message names that
+  /// job's host and process.
   static Result<FolderLock> take(const std::string& option, const std::string& folder, FolderLock held = {});
 
   FolderLock() noexcept;

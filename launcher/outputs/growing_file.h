@@ -38,15 +38,15 @@ class GrowingFile {
   GrowingFile(DiskThread& disk, std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : disk_(&disk), waiting_bytes_max_(waiting_bytes_max), lines_(std::make_shared<Lines>(std::move(path))) {}
 
-  /// Appends complete lines. They reach the file when `flush` succeeds.
+  /// Appends complete lines, which a later `flush` writes to the file.
   void append(std::string_view lines);
 
   /// Keeps the current contents of the file. Call before the first `flush`.
   void go_on() { lines_->goes_on = true; }
 
   /// Writes the waiting lines. Creates the file if it does not exist, and clears its earlier contents unless `go_on`
-  /// was called. Returns before the lines are written if that takes longer than `patience`. Errors: kInfrastructure if
-  /// the file accepts no more data; the message says why. After an error, call this again.
+  /// was called. If writing takes longer than `patience`, returns before it is done. Errors: kInfrastructure if the
+  /// file accepts no more data; the message says why. After an error, call this again.
   Status flush(std::chrono::milliseconds patience = DiskThread::kMoment);
 
   /// Begins to write all lines. Never waits, not even for an earlier flush.
@@ -85,7 +85,7 @@ class GrowingFile {
 
   DiskThread* disk_;
   std::size_t waiting_bytes_max_;
-  std::string fresh_;  ///< Lines since the last flush began.
+  std::string fresh_;  ///< Lines appended since the last flush began.
   std::uint64_t left_out_ = 0;
   std::size_t waiting_bytes_ = 0;  ///< Size of Lines::waiting when it was last known.
   std::shared_ptr<Lines> lines_;

@@ -240,7 +240,7 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   });
 }
 
-/// Begins to write a dump, or checks whether the write has ended.
+/// Begins to write a dump unless its write has begun already, and then checks whether the write has ended.
 Status JobResults::write_dump(std::uint64_t step, Dump& dump) {
   if (!dump.writing.valid()) {
     dump.tensors->sort_by_name();

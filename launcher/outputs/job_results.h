@@ -25,8 +25,8 @@ namespace poprun::launcher {
 
 /// Writes the reports of one job's instances to the files of result_files.h. A disk that accepts no data, or hangs,
 /// does not stop the job: pending data waits in memory, and the write is retried. The memory is bounded. Weights may
-/// take 8 B for each parameter in the job's announced shape, plus 64 MiB for everything else. The requested steps limit
-/// the dumps, and the plan of a check limits its runs. A sender that exceeds these bounds has a bug.
+/// take 8 B for each parameter in the job's announced shape, plus 64 MiB for names, shapes and running statistics. The
+/// requested steps limit the dumps, and the plan of a check limits its runs. Exceeding these bounds is a bug.
 ///
 /// Errors of all functions: kBug if the report contradicts itself; kInfrastructure if inference cannot write outputs.
 class JobResults {
@@ -40,8 +40,8 @@ class JobResults {
   /// the dumps of steps up to `step`. Call this before the first item.
   void go_on_from(const std::string& checkpoint, std::uint64_t step);
 
-  /// Sets a check that must succeed before weights or outputs get their final names (FolderLock::check). Threads: the
-  /// disk's.
+  /// Sets a check (FolderLock::check), which runs on the disk's thread, and must succeed before weights or outputs get
+  /// their final names.
   void fence(std::function<Status()> check) { fence_ = std::move(check); }
 
   /// Takes an item. The first item after the shape removes the results of an earlier run, so a job that fails before
@@ -49,8 +49,9 @@ class JobResults {
   /// weights, or an earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
-  /// Flushes everything taken so far to the files, where other programs can read it. Call this often. `now` is in
-  /// seconds of a monotonic clock. Errors: kInfrastructure if the disk does not accept the data.
+  /// Flushes the metrics and complete dumps taken so far to their files, where other programs can read them. Retries
+  /// failed writes. Call this often. `now` is in seconds of a monotonic clock. Errors: kInfrastructure if the disk does
+  /// not accept the data.
   Status refresh(double now);
 
   /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
@@ -92,7 +93,7 @@ class JobResults {
     std::shared_future<Status> writing = {};
   };
 
-  /// Runs a task on the disk. If the disk is slow, returns before the task is done; `broken_` then gets its error.
+  /// Runs a task on the disk. If the disk is slow, returns early; `broken_` then gets any error of the task.
   Status on_disk(DiskThread::Task task);
   void look_at_disk();
   Status check_room_for_weights();

@@ -14,8 +14,8 @@ namespace poprun::launcher {
 Result<std::string> message_json(const google::protobuf::Message& message);
 
 /// Reads a Profile from a file that is JSON (such as profile.json) or a serialised message (such as profile.pb). If
-/// `path` is a folder, reads the profile.pb in it. Errors: kData, with `path`, if it is unreadable, is not a Profile,
-/// or contains no report.
+/// `path` is a folder, reads the profile.pb in it. Errors: kData, with `path`, if the file is unreadable, is not a
+/// Profile, or contains no report.
 Result<proto::Profile> read_profile(const std::string& path);
 
 /// Writes profile.pb and profile.json, each completely or not at all. Errors: those of write_whole_file.

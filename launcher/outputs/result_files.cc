@@ -65,7 +65,7 @@ Status try_to_write(const fs::path& folder) {
   return {};
 }
 
-/// Closes `descriptor` after writing to it.
+/// Writes `parts` to `descriptor`, syncs it, and closes it, even after an error.
 Status write_and_sync(int descriptor, const std::string& path, const std::vector<std::string_view>& parts,
                       const std::atomic<bool>* given_up) {
   int reason = 0;

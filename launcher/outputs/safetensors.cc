@@ -122,7 +122,7 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std
   return entry;
 }
 
-/// Sorts the entries in the order of their data. They must fill the data without gaps.
+/// Sorts the entries in the order of their data, and checks that they fill the data without gaps.
 Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t data_bytes) {
   std::ranges::stable_sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);

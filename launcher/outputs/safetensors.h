@@ -45,7 +45,7 @@ std::string dtype_of(std::string_view element_type);
 /// the same order give identical bytes. Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
-/// Does the same for tensors at the offsets in `entries`. Requires: in this order, they fill the data without gaps.
+/// Returns the header for tensors at the offsets of `entries`, which must fill the data without gaps in this order.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
 /// Parses the bytes of a file and returns its tensors in the order of their data. Accepts untrusted input and never

@@ -56,7 +56,7 @@ struct JobHosts {
 
 /// Returns the hosts of --host or --hostfile. If neither is given, returns those that mpirun would choose on its own:
 /// the hosts of the Slurm or Grid Engine job that this process belongs to, or of Open MPI's default hostfile. mpirun
-/// then does not look for other hosts. If Slurm has `instances` tasks, the tasks of a node are its slots.
+/// itself then does not look for hosts. If the Slurm job has `instances` tasks, a node has one slot per task.
 ///
 /// Errors
 ///   kUsage          a list cannot be parsed, a host is not in the Slurm job, or arguments for mpirun name hosts.

@@ -14,8 +14,8 @@ std::string mca_folder();
 /// Removes from the arguments every `--mca NAME VALUE` whose NAME is one of the synonyms `names`.
 std::vector<std::string> without_mca_argument(std::span<const std::string> names, std::vector<std::string> arguments);
 
-/// Returns the value that mpirun uses for the parameter with these synonymous `names`. It comes from mpirun's command
-/// line, the environment (OMPI_MCA_NAME), the user's parameter file or the parameter file in `mca_folder`.
+/// Returns the value that mpirun uses for the parameter with these synonymous `names`. The value comes from mpirun's
+/// command line, the environment (OMPI_MCA_NAME), the user's parameter file or the parameter file in `mca_folder`.
 std::optional<std::string> mca_parameter(std::span<const std::string> names, std::span<const std::string> arguments);
 
 /// Returns the names of the environment variables set here that select Open MPI's components or its installation. None

@@ -86,7 +86,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const Kno
   return first == nullptr ? "" : first->user;
 }
 
-/// Rejects a user if arguments for ssh are also given, because mpirun has only one parameter for both.
+/// Rejects a login name if arguments for ssh are also given, because mpirun has only one parameter for both.
 Status check_ssh_arguments(const std::string& user, const Options& options) {
   const char* const name = "plm_rsh_args";
   const bool given = std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||

@@ -12,7 +12,7 @@
 /// Decides where replicas and instances run:
 ///
 ///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of the same size;
-///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots if given.
+///   instances   0  |  1  |  2  |  3       contiguous over hosts: spread evenly, or up to the slots if given.
 ///   hosts       node0    |   node1
 namespace poprun::launcher {
 
@@ -28,8 +28,8 @@ struct Placement {
   std::string slurm_job;                     ///< Slurm job whose srun reaches the hosts; empty: ssh reaches them.
   std::string ssh_user;                      ///< Login name on other hosts; empty: ssh decides.
   std::int64_t ipus_per_link_domain = 64;    ///< IPUs in the largest IPU-Link domain of the device.
-  std::string address_in_subnet;             ///< This machine's address, with --host-subnet.
-  bool hosts_given = false;                  ///< Whether hosts were named. If not, all run here.
+  std::string address_in_subnet;             ///< This machine's address in --host-subnet, if given.
+  bool hosts_given = false;                  ///< Whether hosts were named. If not, all instances run here.
   bool all_local = false;                    ///< Whether every host is this machine.
 
   [[nodiscard]] std::uint32_t replicas_per_instance() const { return num_replicas / num_instances; }

@@ -17,10 +17,10 @@ namespace poprun::launcher {
 
 /// A child process of this process. Its output is read line by line or in pieces. It gets its own process group, which
 /// is killed as a whole, and no standard input other than `input`. The supervisor reaps it. If this process dies first,
-/// the kernel sends `death_signal` to the child unless that is 0, so that even a SIGKILLed launcher leaves nothing
+/// the kernel sends `death_signal`, unless it is 0, to the child, so that even a SIGKILLed launcher leaves nothing
 /// behind (for mpirun, see start_guard). The child does not react to request signals (kRequestSignals). They are
-/// ignored, which suffices for programs that keep them ignored, like our data server, and also blocked, for programs
-/// that install handlers, like mpirun. The object belongs to the loop's thread, which must also be the thread that
+/// ignored, which suffices for programs that leave them ignored (our data server), and also blocked, because other
+/// programs install handlers (mpirun). The object belongs to the loop's thread, which must also be the thread that
 /// started the child, because the kernel sends the death signal when that thread ends.
 class Child {
  public:

@@ -32,8 +32,9 @@ constexpr std::chrono::milliseconds kInOrder{5000};
 constexpr std::chrono::milliseconds kKillAgain{100};
 
 /// Kills the children of `mpirun`, which are its replicas on this host and its remote shells. mpirun treats their death
-/// as a failure of the job: it ends all other processes and removes its folders and shared memory. SIGTERM would have
-/// no effect: mpirun has it blocked (kRequestSignals). Call this repeatedly: mpirun may not have any children yet.
+/// as a failure of the job: it ends all other processes and removes its folders and shared memory. Sending SIGTERM to
+/// mpirun would have no effect, since mpirun has it blocked (kRequestSignals). Call this repeatedly: mpirun may not
+/// have any children yet.
 void kill_children(pid_t mpirun) {
   for (const pid_t child : collectives::children_of(mpirun)) {
     signal_child_of(mpirun, child, SIGKILL);
@@ -80,9 +81,9 @@ bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
 /// to end by itself and then kills mpirun's children (kill_children). If mpirun is still running 5 s later, the guard
 /// sends it SIGKILL. The guard also holds the lock on the job's `folder`, and removes the folder with everything that a
 /// dead mpirun left in it. Call this before mpirun runs (Child::Program::before), so that mpirun never runs without a
-/// guard. The guard is a child of this process, which must kill and reap it once mpirun has ended. It belongs to the
-/// thread that starts it (see Child). Requires: `mpirun` is an unreaped child of this process. Errors: kHostResources
-/// if no process could be started or no descriptor was left; the message says why.
+/// guard. The guard is a child of this process, which must kill and reap it once mpirun has ended. The guard belongs to
+/// the thread that starts it (see Child). Requires: `mpirun` is an unreaped child of this process. Errors:
+/// kHostResources if no process could be started or no descriptor was left; the message says why.
 Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
   POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();

@@ -19,7 +19,7 @@
 namespace poprun::launcher {
 
 struct Programs {
-  std::string replica;  ///< In the folder of our own executable, like `data_server`.
+  std::string replica;  ///< In the folder of our own executable, as is `data_server`.
   std::string data_server;
   std::string mpirun;  ///< Found in PATH.
 };
@@ -28,7 +28,7 @@ struct Programs {
 /// kHostResources if a program is missing; the message says where it should be or what to install.
 Result<Programs> find_programs(bool other_hosts);
 
-/// Returns the program of this name that a shell would run, or nothing if PATH contains no such program.
+/// Returns the path of the program of this name that a shell would run, or nothing if PATH contains no such program.
 std::optional<std::string> in_path(const std::string& program);
 
 /// Runs `mpirun --version` and checks the result. Errors: kHostResources if the program does not belong to Open MPI 4;
@@ -64,8 +64,8 @@ class Supervisor {
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Makes mpirun clean up and end, which takes 2 s, by killing mpirun's children (kill_children): they have nothing
-  /// left to save. Also kills the data server.
+  /// Makes mpirun clean up and end, which takes 2 s: kills mpirun's children (kill_children), which have nothing left
+  /// to save. Also kills the data server.
   void terminate();
 
   /// Sends SIGKILL to all descendants of this process.

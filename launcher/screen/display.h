@@ -62,7 +62,7 @@ class Progress {
 /// Formats a duration: `0:53`, `12:07`, `3:02:10`.
 std::string clock_text(double seconds);
 
-/// Shows the size, evaluations and progress of a running job. Progress is shown in the live line of a terminal and, if
+/// Shows the size, evaluations and progress of a running job. Progress is shown in the live line of a terminal or, if
 /// there is no terminal, in lines at intervals.
 class Display {
  public:
@@ -77,7 +77,7 @@ class Display {
   /// Shows, instead of the progress, what the job is still doing after it was asked to stop.
   void stopping(const std::string& doing, double now);
 
-  /// Updates the line. Call this often. `now` is monotonic_seconds().
+  /// Updates the display. Call this often. `now` is monotonic_seconds().
   void refresh(double now);
   /// Ends the display. If the display has no live line, shows the final progress.
   void end();

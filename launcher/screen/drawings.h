@@ -20,7 +20,7 @@ struct CurveFrame {
   std::size_t rows = 8;     ///< Not counting the rows for marks, axis and names.
   std::uint64_t limit = 0;  ///< Size of the memory in bytes.
   std::uint64_t top = 0;    ///< Bytes that the highest row represents; 0: the value of top_of.
-  std::size_t marks = 0;    ///< Number of peaks to mark, numbered from 1.
+  std::size_t marks = 0;    ///< Number of peaks to mark. The marks are numbers, from 1.
 };
 
 /// Draws the live bytes at each step. A column shows the maximum of its steps. '=' means bytes that are always live,
@@ -38,7 +38,7 @@ std::string liveness_curve(const proto::Liveness& liveness, const CurveFrame& fr
 /// Returns the bytes of a curve's highest row: the limit or, if the peak is above the limit or far below it, the peak.
 std::uint64_t top_of(std::uint64_t peak, std::uint64_t limit);
 
-/// Formats bytes of a memory of size `memory`: in KiB if the memory is smaller than 8 MiB, like a tile's, else in MiB.
+/// Formats bytes of a memory of size `memory`: in KiB if the memory is smaller than 8 MiB, as a tile's is, else in MiB.
 std::string bytes_label(std::uint64_t bytes, std::uint64_t memory);
 
 /// Returns the live bytes at a step, including those that are always live.
@@ -56,8 +56,8 @@ struct BarPart {
 ///
 ///     TTTTTTTtttttWWWCX.............|        TTTTTTTTTTTTTTTTTTTtttttttt|ttWWW
 ///
-/// The bar ends at the limit or, if it is exceeded, at the end of the last part. `scale` is the smallest number of
-/// bytes that the width represents.
+/// The bar ends at the limit or, if it is exceeded, at the end of the last part. The width represents at least `scale`
+/// bytes.
 std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                        std::uint64_t scale = 0);
 

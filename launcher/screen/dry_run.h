@@ -11,7 +11,7 @@ namespace poprun::launcher {
 
 struct DryRunFrame {
   std::size_t width = 80;
-  bool schedule = false;    ///< Show the schedule of several stages.
+  bool schedule = false;    ///< Show the schedule, if there are several stages.
   bool everything = false;  ///< Show the locations of tensors, and all IPUs, even if there are many.
 };
 

@@ -278,7 +278,7 @@ std::string share_text(const proto::CompiledEstimate& compiled, const Purpose& p
   return fmt::format("{} {:>3} %", mebibytes_text(bytes), (100 * bytes + all / 2) / all);
 }
 
-/// Returns a row per value: the memory of the IPUs at their peaks, for each purpose. Requires: all jobs were compiled.
+/// Returns a row per value, with the bytes of each purpose on the IPUs at peak. Requires: all jobs were compiled.
 std::string purposes_text(const std::string& key, const std::vector<VariedRow>& rows, std::size_t width) {
   std::string text = fmt::format("\n{:<{}}", key, width);
   for (const Purpose& purpose : kPurposes) {

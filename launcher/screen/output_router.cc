@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kHiddenLinesMax = 20;
 constexpr std::size_t kHeldLinesMax = 1000;
 
-/// Formats a rank's line for the screen. Unless it has its own tag, it becomes `[instance 3 @ node1] text`.
+/// Formats a rank's line for the screen. A line without a replica's tag becomes `[instance 3 @ node1] text`.
 std::string screen_line(const TaggedLine& line, const Placement& placement) {
   if (parse_replica_line(line.text)) {
     return line.text;
@@ -33,7 +33,7 @@ OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement&
       hidden_(placement.num_instances) {}
 
 void OutputRouter::take(std::string_view line, bool is_stderr) {
-  // A progress bar may end its line with \r. Without this loop, screen_line would find an empty last state.
+  // A progress bar may end its line with \r. Without this loop, screen_line would show an empty text.
   while (line.ends_with('\r')) {
     line.remove_suffix(1);
   }

@@ -57,7 +57,7 @@ class OutputRouter {
   MpirunNotices notices_;
   std::vector<std::string> held_;
   std::vector<bool> has_lines_;                  ///< [num_instances]
-  std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few lines.
+  std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few lines not shown.
 };
 
 }  // namespace poprun::launcher

@@ -52,7 +52,7 @@ std::vector<BarPart> bar_parts(const proto::Report& report, const proto::Categor
 std::string bar_line(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit, std::size_t width,
                      const std::string& figures, std::uint64_t scale = 0);
 
-/// Formats the line below a curve that describes its peak number `number`, in at most `width` columns.
+/// Formats the line below a curve that describes peak `number` of the curve, in at most `width` columns.
 std::string peak_line(std::size_t number, const proto::Peak& peak, std::uint64_t limit, std::size_t width);
 
 std::vector<NamedStep> function_beginnings(const proto::Report& report);
@@ -71,7 +71,7 @@ std::string lives_text(const proto::Variable& variable);
 /// Formats the tiles of a variable: "all tiles", "tile 7", "tiles 0 to 1,471, 736 of them".
 std::string tiles_text(const proto::Variable& variable, std::uint64_t tiles);
 
-/// Returns the operators of a step, the longest first.
+/// Returns the operators of a step, those with the most cycles first.
 std::vector<const proto::OperatorRow*> longest_operators(const proto::Report& report);
 
 /// Returns the cycles of a step, summed over all operators.

@@ -48,16 +48,17 @@ struct Scaling {
   std::string to;
   double published = 0;  ///< Speed on more IPUs / speed on fewer.
   double ours = 0;
-  /// Set if the rows have equal replicas but differ in accumulation, so that two equations determine the parts.
+  /// Set if the replicas of both rows have equal numbers of IPUs and the accumulations differ, so that two equations
+  /// determine the parts.
   std::optional<StepParts> published_parts = {};
   std::optional<StepParts> our_parts = {};
 };
 
-/// Returns the errors of each family, sorted by name, and then of all rows, with the name "all". Rows without a value
-/// do not count.
+/// Returns the errors of each family, sorted by name, followed by those of all rows under the name "all". Rows without
+/// a value are not counted.
 std::vector<Errors> errors_of(const std::vector<Row>& rows);
 
-/// Returns the scaling between neighbours of each series, sorted by the number of IPUs. Only throughputs count.
+/// Returns the scaling between neighbours of each series, sorted by the number of IPUs. Only throughputs are used.
 std::vector<Scaling> scaling_of(const std::vector<Row>& rows);
 
 /// Returns the rows, the errors of each family, the scaling of each series and the fitted numbers as a JSON object with

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kLookSeconds = 0.1;
 constexpr double kHoldSeconds = 2;       // How long mpirun's lines are held, in case a failure follows them.
-constexpr double kOversleptSeconds = 1;  // Waking later than this means that the launcher did not run.
+constexpr double kOversleptSeconds = 1;  // After a longer time between wake-ups, the launcher was suspended.
 constexpr double kToldSeconds = 4;       // Longest suspension of the launcher that is not reported.
 constexpr double kLostTouchSeconds = 5;  // mpirun reports the reason after about 2 s, and then exits.
 constexpr double kOneSideSeconds = 0.5;

@@ -26,7 +26,7 @@ class Deadlines {
   enum class Trouble : std::uint8_t {
     kCause,      ///< The cause is known, so there is nothing to wait for.
     kOneSide,    ///< One replica's view of an exchange; another replica may report the cause.
-    kDumps,      ///< A value is NaN or infinite; replica 0 may still send its dump.
+    kDumps,      ///< A value is NaN or infinite; replica 0 may still send its dumps.
     kLostTouch,  ///< A heartbeat connection broke; mpirun may report how the process ended.
   };
 
@@ -116,7 +116,7 @@ class Deadlines {
   double woke_at_;
   double line_held_at_ = 0;
   std::optional<double> joined_at_;  ///< Time of the latest join.
-  double left_at_ = 0;               ///< Time at which the latest instance left.
+  double left_at_ = 0;               ///< Time at which an instance last left.
   std::optional<double> judge_at_;
   bool awaits_dumps_ = false;
   std::optional<double> drained_at_;

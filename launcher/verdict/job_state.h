@@ -46,7 +46,7 @@ class JobState {
 
   /// Errors
   ///   kUnreachable    the instance is unknown, has already joined, or has a different version.
-  ///   kHostResources  its results would not be bit-identical to the first instance's, or it lacks --cpu-isa.
+  ///   kHostResources  the instance's results would differ from the first one's, or it does not use --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
   /// Records a heartbeat. After trouble starts, ignores heartbeats of instances that were already silent.
   void beat(const proto::Beat& beat, double now);
@@ -81,7 +81,7 @@ class JobState {
   /// Returns the joined instances that have sent no heartbeat for `timeout` seconds.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
-  /// Returns the replicas that had waited for the data server for at least `least` seconds at their last heartbeats.
+  /// Returns the replicas that, at their last heartbeats, had waited for the data server for at least `least` seconds.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
   [[nodiscard]] double longest_data_wait() const;
   [[nodiscard]] double longest_data_silence() const;

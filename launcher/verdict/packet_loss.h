@@ -13,7 +13,7 @@ namespace poprun::launcher {
 
 /// Packets lost between two hosts, as counted by the hosts that retransmitted them.
 struct PacketLoss {
-  std::string from;  ///< The two hosts: by name if it is known, else by address.
+  std::string from;  ///< The two hosts, each as its name if that is known, else as its address.
   std::string to;
   std::uint64_t segments = 0;     ///< Data segments sent in heartbeat intervals with losses.
   std::uint64_t retransmits = 0;  ///< Retransmissions among these segments.
@@ -41,7 +41,7 @@ class PacketLosses {
   };
   using Link = std::tuple<std::uint32_t, std::string, std::string>;  ///< Instance and both addresses.
 
-  std::map<std::string, std::string> hosts_;  ///< Names of hosts, by address.
+  std::map<std::string, std::string> hosts_;  ///< Names of hosts, keyed by address.
   std::map<Link, proto::TcpLink> last_;       ///< Counters at the previous heartbeat.
   std::deque<Loss> losses_;                   ///< The oldest first.
 };

@@ -17,8 +17,8 @@ struct Row {
   std::array<Reaction, kNumPhases> reactions;  ///< Indexed by phase.
 };
 
-/// Returns the table. For each event, the first row whose condition holds applies. In kSaving and kSavingEarly the
-/// report has arrived, so their cells have no effect below a kReported row of the same event.
+/// Returns the table. For each event, the first row whose condition holds applies. In kSaving and kSavingEarly, the
+/// report has arrived, so the cells of these phases have no effect below a kReported row of the same event.
 std::span<const Row> table() {
   using enum JobEvent;
   using enum If;

@@ -26,8 +26,8 @@ enum class Phase : std::uint8_t {
   kSaving,          ///< Waits for the disk: all results have arrived, and processes are no longer needed.
   kSavingEarly,     ///< Like kSaving, in a job that a signal asked to stop.
   kEnding,          ///< Waits for processes to end, because the outcome is decided.
-  kClosing,         ///< Waits for calls to end, and for a checkpoint that is still being written.
-  kWaitingForDisk,  ///< Waits for the same checkpoint, about which the user has been informed.
+  kClosing,         ///< Waits for calls to end, and for files or a checkpoint still being written.
+  kWaitingForDisk,  ///< Waits longer for what is still being written; the user has been told.
 };
 inline constexpr std::size_t kNumPhases = 8;
 
@@ -49,7 +49,7 @@ enum class JobEvent : std::uint8_t {
   kDataServerExit,    ///< Our own data server ended.
   kOutcome,           ///< The exit code is decided.
   kProcessesGone,     ///< All processes have ended, or their time is up.
-  kDiskTime,          ///< The time for the last checkpoint is up.
+  kDiskTime,          ///< The time for the last writes is up.
 };
 
 enum class Reaction : std::uint8_t {
@@ -63,7 +63,7 @@ enum class Reaction : std::uint8_t {
   kEndUnsaved,    ///< End immediately, without the results.
   kEndComplete,   ///< End with the code of the results.
   kKill,          ///< Kill the processes that are still ending.
-  kLeave,         ///< Exit without the checkpoint that is being written.
+  kLeave,         ///< Exit without what is still being written.
   kTake,          ///< Do what the event asks for.
   kRefuse,        ///< Say that the request cannot be met now.
   kKeep,          ///< Keep what arrived, but no longer show it.

@@ -357,7 +357,7 @@ Verdict absence_verdict(const JobState& state, double waited_seconds, std::strin
                   {},
                   first};
   if (!state.placement().runs_here(first)) {
-    // mpirun may reach the host nevertheless: its messages are few and small, and its daemons need no certificate.
+    // mpirun may reach the host nevertheless: mpirun's messages are few and small, and its daemons need no certificate.
     verdict.first_line += fmt::format(
         "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check that the network "
         "between them lets the connection through (firewall) and carries full-size packets "

@@ -42,14 +42,15 @@ bool lacks_daemon(const JobState& state);
 std::vector<std::string> hosts_to_ask(const JobState& state, const MpirunNotices& notices);
 
 /// Returns the hosts, spelled as given, that are down or cut off: mpirun cannot reach them, they do not answer, or all
-/// their instances were silent for at least `quiet` / 2 seconds. Never returns this machine; returns none if all
-/// qualify.
+/// their instances are overdue or have been silent for at least `quiet` / 2 seconds. Never returns this machine;
+/// returns none if all qualify.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
 /// Returns the verdict on joined instances that stopped sending heartbeats. Requires: at least one instance.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances, double now);
 
-/// Returns the verdict on instances that did not join in time at the address `launcher`. Requires: at least one.
+/// Returns the verdict on instances that did not join in time. They should have reached us at the address `launcher`.
+/// Requires: at least one such instance.
 Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
 /// Returns the verdict on a job that reached --timeout. `how_far` is its progress, such as "was at step 3 of 10".
@@ -59,8 +60,9 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
 /// are in the folder `logs`.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices, const std::string& logs);
 
-/// Returns `verdict`, amended to blame the environment variables in `named` if there are any, no step was completed,
-/// and no instance gave a reason. These variables select components of Open MPI, so a restart would not help.
+/// Returns `verdict`, amended to blame the environment variables in `named` if there are any, no step was completed, no
+/// instance gave a reason, and no daemon is missing (lacks_daemon). These variables select components of Open MPI, so a
+/// restart would not help.
 Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 void append(std::vector<std::string>& lines, std::vector<std::string> more);
@@ -69,7 +71,7 @@ void append(std::vector<std::string>& lines, std::vector<std::string> more);
 std::vector<std::string> last_calls(const proto::Failure& failure, int count);
 
 /// Returns the text of failure.txt: the verdict, each replica's last activity and when it began, lost packets, and the
-/// messages of instances before they left, with their last collectives.
+/// messages that instances sent before they left, with their last collectives.
 std::string failure_report(const JobState& state, const Verdict& verdict, double now);
 
 }  // namespace poprun::launcher

@@ -11,7 +11,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr double kTellingSeconds = 1;  // A shorter activity is not worth mentioning.
+constexpr double kTellingSeconds = 1;  // A shorter duration is not worth mentioning.
 
 /// Replicas with the same activity.
 struct Group {
@@ -22,7 +22,7 @@ struct Group {
   double last_sign = 0;  ///< Time of the oldest of these replicas' last heartbeats.
 };
 
-/// Groups, keyed by whether the state is known exactly, by the step if it is, and by the activity.
+/// Groups, keyed by whether the state is known exactly, by the step if the state is, and by the activity.
 using Groups = std::map<std::tuple<bool, std::uint64_t, std::string>, Group>;
 
 Groups groups_of(const JobState& state, std::span<const std::uint32_t> replicas) {

@@ -22,17 +22,17 @@ std::string describe(const JobState& state, std::uint32_t instance);
 /// node1)`. Requires: `replicas` is ascending and not empty.
 std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas);
 
-/// Returns whether `replicas` comprise all replicas on their hosts, several per host, but not all replicas of the job.
+/// Returns whether `replicas` comprise all replicas on their hosts, and not just one per host, but not the whole job.
 bool are_whole_hosts(const JobState& state, std::span<const std::uint32_t> replicas);
 
 std::vector<std::uint32_t> replicas_of(const JobState& state, std::span<const std::uint32_t> instances);
 
-/// Returns the position of an instance's replica that is furthest behind, such as `at step 8 (conv1)`, `at step 8 or
-/// later (conv1 at its last heartbeat, 0.4 s ago)`, or `before it joined the job`.
+/// Returns the position of the replica that is furthest behind in an instance, such as `at step 8 (conv1)`, `at step 8
+/// or later (conv1 at its last heartbeat, 0.4 s ago)`, or `before it joined the job`.
 std::string where(const JobState& state, std::uint32_t instance, double now);
 
-/// Returns one line per group of these replicas with the same activity, such as `replicas 0-3 were at step 7-9 or later
-/// (all-reduce of 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
+/// Groups `replicas` that have the same activity, and returns one line per group, such as `replicas 0-3 were at step
+/// 7-9 or later (all-reduce of 8 tensors for 2.0 s at their last heartbeat, 0.4 s ago)`.
 std::vector<std::string> what_they_did(const JobState& state, std::span<const std::uint32_t> replicas, double now);
 
 /// Returns a few lines that begin with "  meanwhile" for the replicas of all instances except `except`.

@@ -14,7 +14,7 @@ namespace poprun::launcher {
 Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
                            const std::string& cpu_isa);
 
-/// Records in a checkpoint's manifest the numerics of the instance that computed it.
+/// Records in a checkpoint's manifest the numerics of the instance that sent `request`.
 void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& manifest);
 
 /// Checks that an instance can continue a checkpoint with bit-identical results. Errors: kHostResources if the results

@@ -23,7 +23,7 @@ bool gave_up(const JobState& state, std::uint32_t replica) {
          std::ranges::find(state.failures(), instance, &proto::Failure::instance) != state.failures().end();
 }
 
-/// Returns the median. Requires: not empty.
+/// Returns the median (of two middle values, the greater). Requires: `values` is not empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);

@@ -37,7 +37,7 @@ class DataWaits {
 
 struct Straggler {
   std::uint32_t replica = 0;
-  std::uint32_t others = 0;     ///< Number of other replicas that are slower than the factor allows.
+  std::uint32_t others = 0;     ///< Number of other replicas that take at least kFactor times the usual time.
   double seconds_per_step = 0;  ///< Wall time in operators.
   double usual_seconds = 0;     ///< Median over the other replicas.
   std::uint64_t steps = 0;      ///< Number of steps over which the replica was slow.

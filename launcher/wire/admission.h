@@ -34,7 +34,7 @@ inline grpc::Status too_many(const char* what) {
   return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
 }
 
-/// Returns the status of a call that arrives after the job's end. CoordinatorClient::join recognises its code.
+/// Returns the status of a call that arrives after the job's end. CoordinatorClient::join recognises the status code.
 inline grpc::Status job_is_over() {
   return {grpc::StatusCode::ABORTED, "the job is over"};
 }
@@ -97,8 +97,8 @@ class Admission {
   }
 
   /// Serves a streaming call with the reactor that `make` returns. Rejects the call if the caller does not have the
-  /// token or belongs to another attempt, or if `most` calls of this kind are already open. `open` counts the calls of
-  /// this kind.
+  /// token or belongs to another attempt, or if `most` calls of this kind are already open. `open` counts the open
+  /// calls of this kind.
   template <typename Reactor, typename Make>
   Reactor* serve(const grpc::CallbackServerContext& context, std::atomic<std::uint32_t>& open, std::uint32_t most,
                  const char* what, const Make& make) const {

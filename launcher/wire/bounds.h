@@ -27,7 +27,7 @@ Status check_bounds(const proto::ReportItem& item);
 /// Also checks that the part has at most 65,536 variables and 65,536 slices, all within the variables.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
-/// Reserves one of a limited number of concurrent calls for as long as it exists. Threads: any.
+/// Reserves one of a limited number of concurrent calls for as long as this object exists. Threads: any.
 class Seat {
  public:
   /// Takes a seat, or returns nothing if `most` seats are already taken. `taken` must outlive the seat.

@@ -350,7 +350,7 @@ class Service final : public Coordinator, public ServiceBase {
   std::atomic<std::uint32_t> reports_open_ = 0;
   std::atomic<std::uint32_t> sends_open_ = 0;   ///< Weights and models.
   std::atomic<std::uint32_t> parts_open_ = 0;   ///< Parts of checkpoints.
-  std::atomic<std::uint32_t> states_open_ = 0;  ///< Checkpoint states sent to resume from.
+  std::atomic<std::uint32_t> states_open_ = 0;  ///< States of checkpoints to resume from.
 
   asio::thread_pool disk_{1};  ///< Thread that writes checkpoints.
 

@@ -94,7 +94,7 @@ class Coordinator {
   /// Asks every instance for a checkpoint after this step.
   virtual void request_checkpoint(std::uint64_t step) = 0;
 
-  /// Tells every instance whether a replica of the job is waiting for its data server, so that replicas waiting for
+  /// Tells every instance whether a replica of the job is waiting for the data server, so that replicas waiting for
   /// that replica extend their deadlines.
   virtual void excuse(bool excused) = 0;
 

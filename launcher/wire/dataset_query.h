@@ -21,7 +21,7 @@ class DatasetQuery {
     std::string token;                    ///< If empty, no token is sent.
     std::optional<TlsIdentity> identity;  ///< Without it, the connection is plain text.
     std::string source;                   ///< data.source of train.cfg.
-    bool only_describe = false;           ///< Whether the data will not be read (see DescribeRequest).
+    bool only_describe = false;           ///< Whether only the description is needed (see DescribeRequest).
     /// The query gives up after this time without an answer or any progress in reading the dataset. Must be positive.
     double timeout_seconds = 0;
   };
@@ -34,7 +34,8 @@ class DatasetQuery {
   /// Errors
   ///   kUnreachable  no server answered or made progress; the message gives the address (also in `facts`) and the wait.
   ///   kData         the dataset is missing or damaged; the message is the server's.
-  ///   kUsage        the source can never work; the message is the server's.
+  ///   kUsage        the source can never work (the message is the server's), the token is wrong, or the service at the
+  ///                 address is not a data server.
   DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);
 
   DatasetQuery(const DatasetQuery&) = delete;

@@ -21,7 +21,7 @@ struct Security {
   /// other hosts reach the service.
   [[nodiscard]] std::optional<TlsIdentity> identity(bool leaves_loopback) const;
 
-  /// Returns the same identity in the form that replicas need, as the value of POPRUN_EMU_TLS.
+  /// Returns the identity of such a service in the form that replicas need, which is the value of POPRUN_EMU_TLS.
   [[nodiscard]] std::string variable(bool leaves_loopback) const;
 };
 
@@ -30,7 +30,7 @@ struct Security {
 /// those of check_hard_to_guess.
 Result<Security> job_security(const TlsFiles& files, bool leaves_loopback);
 
-/// Returns whether `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as beyond.
+/// Returns whether `address`, HOST:PORT, is beyond loopback. A name that cannot be resolved counts as beyond loopback.
 bool leaves_loopback(const std::string& address);
 
 }  // namespace poprun::launcher

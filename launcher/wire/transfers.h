@@ -20,7 +20,7 @@ grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tenso
 
 grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file, Seat seat);
 
-/// Sends the tensors of a safetensors file, which it reads piece by piece. An error in the file ends the call.
+/// Sends the tensors of a safetensors file, reading the file piece by piece. An error in the file ends the call.
 grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat);
 
 /// Receives one replica's part of a checkpoint in a gRPC call and writes it to the disk. The call reads a piece only

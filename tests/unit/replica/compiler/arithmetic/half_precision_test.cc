@@ -174,12 +174,10 @@ TEST(HalfKernel, RoundsPartialSumsOfTheInputChannelsWhereAsked) {
   const auto x = random_halves(kIn, 4);
   const auto w = random_halves(kIn, 5);
   std::vector<double> products;
-  double sum = 0.5;
   for (std::size_t i = 0; i < kIn; ++i) {
     // Large pieces nearly cancel, so that their rounding is visible.
     const double sign = i < kIn / 2 ? 1 : -1;
     products.push_back(40 * sign * std::abs(static_cast<double>(x[i])) * std::abs(static_cast<double>(w[i])));
-    sum += products.back();
   }
   const auto run = [&](const Attributes& attributes) {
     Use use("linear", {f16({1, kIn}), f16({1, kIn}), f16({1})}, {f16({1, 1})}, attributes);
