@@ -10,5 +10,5 @@
 /// Feeds one input to the code under test. A wrong result fails a POPRUN_CHECK. Returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
-/// Returns valid inputs to start from. Only driver.cc uses them; libFuzzer finds its own.
+/// Returns valid inputs, from which libFuzzer starts.
 [[gnu::weak]] std::vector<std::vector<std::uint8_t>> fuzz_seeds();
