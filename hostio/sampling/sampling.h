@@ -23,7 +23,7 @@
 /// micro-batch m of replica r contains the b items starting at (m * replicas + r) * b.
 ///
 /// An evaluation covers each test item, or each training item, once: batch k of replica r contains the b items starting
-/// at (k * replicas + r) * b. After the last item, batches are padded with the first items again, which do not count.
+/// at (k * replicas + r) * b. After the last item, batches are padded with the first items, which do not count again.
 namespace poprun::hostio {
 
 /// Number of global batches in one epoch; items left over after the last complete one are left out. Errors: kUsage if a

@@ -47,8 +47,8 @@ class Server {
 
   [[nodiscard]] virtual int port() const = 0;
 
-  /// Sets the health service to NOT_SERVING, and ends all streams after a tenth of a second. Their clients reconnect to
-  /// the next server. The destructor does the same.
+  /// Sets the health service to NOT_SERVING, and ends all streams after a tenth of a second. Their clients then
+  /// connect to the server that replaces this one. The destructor does the same.
   virtual void stop() = 0;
 };
 

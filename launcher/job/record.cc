@@ -104,7 +104,7 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
   constexpr double kBetweenDiskNotesSeconds = 60;
   if (written) {
     if (std::exchange(disk_full_, false)) {
-      console_.say(fmt::format("note: the files in {} can be written again", options_.output.dir));
+      console_.say(fmt::format("note: writing to {} works again", options_.output.dir));
     }
   } else if (!disk_full_ && now - disk_told_at_.value_or(-kBetweenDiskNotesSeconds) >= kBetweenDiskNotesSeconds) {
     disk_full_ = true;

@@ -289,8 +289,8 @@ Status check_estimate(const Options& options) {
   if (request->micro && (request->by_layer || request->compile || !request->varied.key.empty())) {
     return fail(
         ErrorCode::kUsage,
-        "--matmul, --convolution and --all-reduce estimate no job, which --by-layer, --compile and --vary need; "
-        "give only one of them");
+        "--by-layer, --compile and --vary need a job, but --matmul, --convolution and --all-reduce estimate a single "
+        "operation; leave one or the other out");
   }
   if (request->by_layer && !request->varied.key.empty()) {
     return fail(ErrorCode::kUsage,

@@ -21,7 +21,7 @@ struct Row {
   std::uint64_t ipus = 0;   ///< Number of IPUs of the whole job.
   std::uint64_t replicas = 1;
   std::uint64_t accumulation = 0;  ///< Micro-batches per step; 0 for a single product or all-reduce.
-  double items_per_step = 0;       ///< Samples of a step * items_per_sample.
+  double items_per_step = 0;       ///< Samples per step, times items_per_sample.
 
   /// Returns our speed / the published speed: above 1 if the device clock is too fast. Requires: no failure.
   [[nodiscard]] double ratio() const;

@@ -22,7 +22,8 @@ void to_halves(const float* floats, Half* halves, std::size_t count);
 float to_float(Half half);
 Half to_half(float value);
 
-/// Rounds stochastically: up or down with a probability proportional to closeness, in steps of 1 / 8192. The mean over
+/// Rounds stochastically: to the upper or the lower neighbour, each with a probability (a multiple of 1 / 8192) in
+/// proportion to how close it is. The mean over
 /// all values of `word` is exact for magnitudes of 2^-14 and above; below that, it is off by at most 2^-37. `word` is
 /// uniformly distributed; only its upper 13 bits count. A value that a half holds exactly is unchanged. Above 65504 the
 /// next value up is 65536, which becomes infinity; values of 65536 and above are rounded as in to_half.

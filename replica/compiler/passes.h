@@ -11,7 +11,7 @@ namespace poprun {
 /// `verify_equivalence` compares the graph after each of them with the graph after "precision".
 const std::vector<Pass>& all_passes();
 
-/// In the note about an omitted pass, the text that follows the pass's name.
+/// The text that follows a pass's name in the note that the pass was left out.
 inline constexpr std::string_view kLeftOut = "is left out because its proof failed";
 
 inline constexpr std::string_view kLastOfArithmetic = "precision";

@@ -60,8 +60,8 @@ Result<std::vector<ShardPair>> shard_pairs(const google::protobuf::RepeatedField
   for (int k = 0; k < tensors.size(); ++k) {
     ShardPair pair{machine.tensor(tensors[k]), machine.tensor(shards[k]), count, index_of(all.self()) % count};
     if (pair.shard.type != shard_type(pair.whole.type, static_cast<std::int64_t>(count))) {
-      return fail(ErrorCode::kBug, fmt::format("{} shards of the type of '{}' do not form '{}'", count, pair.shard.name,
-                                               pair.whole.name));
+      return fail(ErrorCode::kBug,
+                  fmt::format("{} shards like '{}' do not make up '{}'", count, pair.shard.name, pair.whole.name));
     }
     pairs.push_back(pair);
   }

@@ -116,9 +116,9 @@ struct EvaluationOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Copies a record's fields to the tensors of its stream, and back. Fields and tensors are equal in number and order.
-/// (Tensors are not found by name: a weight of the model may be called `step`.) Errors: kBug if the numbers or the
-/// sizes of fields and tensors differ.
+/// Copies a record's fields to the tensors of its stream, and back. There are as many fields as tensors, in the same
+/// order. (Tensors are not found by name: a weight of the model may be called `step`.) Errors: kBug if the numbers or
+/// the sizes of fields and tensors differ.
 Status pack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 Status unpack(JobStream stream, std::span<const NamedBytes> fields, std::span<const NamedBytes> tensors);
 

@@ -70,7 +70,7 @@ class FullDisk(JobTest):
         self.assertEqual(job.wait(30), 143, job.stderr)
         self.assertEqual(self.assert_metrics_are_whole(job), job.profile()["outcome"]["steps"])
         self.assertEqual(job.stderr.count("cannot be written"), 1, job.stderr)
-        self.assertIn("can be written again", job.stderr)
+        self.assertIn("works again", job.stderr)
 
     def test_at_the_end_is_waited_for_and_named_with_what_is_needed(self):
         job = self.start_on_disk()

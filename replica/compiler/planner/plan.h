@@ -82,8 +82,8 @@ struct Plan {
 /// Compares all but the costs, which follow from the rest.
 bool operator==(const Plan& a, const Plan& b);
 
-/// Returns the range of part `index` when `size` elements are divided into `parts` parts of equally many blocks. The
-/// last part may be smaller.
+/// Returns the range of part `index` when `size` elements are divided into `parts` parts with the same number
+/// of blocks each. The last part may be smaller.
 Range part_range(std::int64_t size, std::int64_t block, std::int64_t parts, std::int64_t index);
 
 /// Formats a plan as `AMP 16x16, batch 4 x outputs 2 = 8 tiles, 12,345 cycles, 45,678 B temporary`, preceded by the

@@ -9,7 +9,7 @@
 
 namespace poprun {
 
-/// Moves the tensors one after the other, as the engine copies them.
+/// Moves the tensors one after another, just as the engine does.
 bool Interpreter::move(const FlatOperation& operation, const Instant& now) {
   if (operation.entries > 0) {
     return move_entries(operation, now);

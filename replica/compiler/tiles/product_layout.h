@@ -34,8 +34,9 @@ inline constexpr Bytes kWeightGrain{128};
 /// tiles. With thousands of steps, a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
-/// Limit of acceptable crowding. Poplar accepts crowding, which is why the smallest proportions run out of memory
-/// (Graphcore's note on the available memory proportion, section 2.1). In that note, no operand exceeds this limit.
+/// Returns the most crowding that a plan of ours may cause. Poplar has no such limit, which is why jobs with the
+/// smallest proportions run out of memory in Graphcore's note on the available memory proportion (section 2.1). No
+/// operand of the jobs that fit there exceeds the limit.
 constexpr Bytes most_crowding(Bytes bytes_per_tile) {
   return Bytes{bytes_per_tile.count() / 16};
 }

@@ -12,7 +12,7 @@
 /// instance normalisation; with a single group, it is layer normalisation.
 namespace poprun::layers {
 
-/// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation, f32 images stay unchanged.
+/// Converts the dataset's images to floats: u8 images become (x / 255 - mean) / deviation; f32 images stay unchanged.
 /// [N,C,H,W] is returned in the layout of convolutions. f32 features [N,F] stay rows; u8 features become [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 

@@ -87,7 +87,7 @@ Result<std::vector<TensorType>> one_hot_shape(const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 || s.inputs[0].layout != Layout::kRowMajor ||
       !s.attributes.has("depth") || s.attributes.integer("depth") < 1 || !s.attributes.has("on") ||
       !s.attributes.has("off")) {
-    return shape_error("one_hot", s, "indices i32[...], depth >= 1, on and off");
+    return shape_error("one_hot", s, "indices i32[...], and the attributes depth (>= 1), on and off");
   }
   TensorType y{DataType::kF32, s.inputs[0].shape, {}};
   y.shape.push_back(s.attributes.integer("depth"));

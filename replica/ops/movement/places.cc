@@ -64,8 +64,8 @@ struct Elements {
   static constexpr const char* kGather = kinds::kGatherElements;
   static constexpr const char* kScatter = "scatter_elements";
   static constexpr const char* kNeeded =
-      "x f32, indices i32 of x's rank and, except along the axis, no larger than x; axis within "
-      "the rank";
+      "x f32; indices i32 with the rank of x, and no larger than x except along the axis; an axis "
+      "within that rank";
 
   static std::optional<Shape> gathered(const TensorType& x, const TensorType& indices, const Attributes& attributes) {
     if (!has_axis(x, attributes) || indices.shape.size() != x.shape.size()) {

@@ -255,7 +255,8 @@ class Outliner {
     return graph_.add_tensor(std::move(own));
   }
 
-  /// Returns the call with its copies. Their origins are those of the run's first and last operations.
+  /// Returns the call with its copies. The call and the copies before it have the origin of the run's first operation,
+  /// the copies after it that of the last.
   static std::vector<Operation> call(const Call& call, const std::vector<Operation>& run,
                                      const std::vector<RunTensor>& tensors, const std::vector<TensorId>& own) {
     Copy in;

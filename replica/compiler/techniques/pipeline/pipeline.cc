@@ -256,8 +256,8 @@ class Rest {
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< Keyed by tensor and IPU.
 };
 
-/// Moves copies between IPUs, and operations that depend on them, after all work that an IPU can do on its own, so that
-/// no IPU waits for another while it still has such work.
+/// Puts the copies that connect IPUs, and the operations that depend on these copies, after all work that each IPU can
+/// do on its own. No IPU then waits for another while it still has work of its own.
 void put_own_work_first(Region& region) {
   std::vector<Operation> own;
   std::vector<Operation> others;
@@ -309,10 +309,11 @@ void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& jo
     if (bytes >= kWorthANote) {
       job.notes.push_back(
           {"pipeline.shared-weight",
-           fmt::format("IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size back; to "
-                       "avoid this, put the stages that use it on one IPU with pipeline.device-mapping",
-                       tensor.ipu, fmt::join(ipus, " and "), tensor.name,
-                       mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu),
+           fmt::format(
+               "IPUs {} and {} use {}: each step copies these {} from IPU {} and gradients of that size back; to "
+               "avoid this, put the stages that use it on one IPU with pipeline.device-mapping",
+               tensor.ipu, fmt::join(ipus, " and "), tensor.name,
+               mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu),
            {{"tensor", tensor.name}, {"bytes", bytes}, {"ipu", tensor.ipu}}});
     }
   }

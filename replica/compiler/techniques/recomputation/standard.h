@@ -44,7 +44,7 @@ struct StandardChoice {
 /// Each IPU uses the best of several choices. An activation is kept if recomputing it costs more cycles per byte than a
 /// threshold, so that cheap ones (activation functions, dropout, additions) are recomputed in preference to products.
 /// The rest of a stage is cut at its narrowest places into segments of limited size, whose inputs are kept, too.
-/// Finally, as much of the end of each stage is kept as fits, because the backward operations of the end run first.
+/// Finally, each stage keeps as many of its last activations as fit, because their backward operations run first.
 /// Deterministic. Cost: about sixty linear passes over the operations.
 StandardChoice choose_standard(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
                                const ChosenByName& chosen, const StandardGoal& goal);

@@ -342,7 +342,7 @@ std::vector<std::string> notes_of_shared_weight(std::int64_t elements, std::vect
 
 TEST(Pipeline, SaysWhatWeightsOfTwoIpusCost) {
   EXPECT_THAT(notes_of_shared_weight(1 << 20, {0, 1, 2}),
-              ElementsAre("IPUs 1 and 2 use w1: each step copies its 4.0 MiB from IPU 1 and "
+              ElementsAre("IPUs 1 and 2 use w1: each step copies these 4.0 MiB from IPU 1 and "
                           "gradients of that size back; to avoid this, put the stages that use it "
                           "on one IPU with pipeline.device-mapping"));
   EXPECT_THAT(notes_of_shared_weight(1 << 20, {0, 1, 1}), ElementsAre());
