@@ -229,7 +229,7 @@ void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoints.every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
     console_.say(
-        fmt::format("note: the checkpoint after step {} took {:.0f} s to store, longer than until the next one, so "
+        fmt::format("note: the checkpoint after step {} took {:.0f} s to store, and the next one is already due, so "
                     "replicas wait or skip checkpoints; set --checkpoint-every to more than {} steps",
                     stored.step, stored.seconds, every));
   }

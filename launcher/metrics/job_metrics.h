@@ -18,7 +18,7 @@ class Exposition {
   static constexpr std::string_view kContentType = "text/plain; version=0.0.4; charset=utf-8";
 
   struct Label {
-    std::string_view name;   ///< Of the characters allowed in a metric's name, except colons.
+    std::string_view name;   ///< Contains only characters allowed in a metric's name, and no colon.
     std::string_view value;  ///< Any UTF-8 text.
   };
 

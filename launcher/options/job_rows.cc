@@ -69,8 +69,7 @@ Rows model() {
                Real{0, 1, true, false}),
       file_key("model.normalisation", "NAME", word_of(Normalisation{}),
                "Normalisation in ResNets and EfficientNets: batch; or, over one image at a time, group (32 groups of "
-               "channels), layer "
-               "(all channels) or instance (each channel)",
+               "channels), layer (all channels) or instance (each channel)",
                OneOf<Normalisation>{}),
       file_key("model.fold-batch-norm", "BOOL", "false",
                "In inference, fold batch norms into the convolutions before them; this saves memory and time, but "

@@ -28,7 +28,7 @@ struct Programs {
 /// kHostResources if a program is missing; the message says where it should be or what to install.
 Result<Programs> find_programs(bool other_hosts);
 
-/// Returns the path of the program of this name that a shell would run, or nothing if PATH contains no such program.
+/// Returns the path of the program of this name that a shell would run, or nothing if no folder of PATH contains it.
 std::optional<std::string> in_path(const std::string& program);
 
 /// Runs `mpirun --version` and checks the result. Errors: kHostResources if the program does not belong to Open MPI 4;

@@ -87,7 +87,7 @@ class CoordinatorClient final : public ProgressSink {
   /// the clock's epoch if none ever did. The other replicas, which wait for that replica, must be patient.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
-  /// Returns the step after which the launcher's latest request wants a checkpoint, or 0 if there was no request.
+  /// Returns the step after which the launcher wants a checkpoint, by its latest request, or 0 if it has not made one.
   [[nodiscard]] std::uint64_t checkpoint_after() const;
 
   [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }

@@ -17,8 +17,8 @@
 ///   efficientnet-b1  7,794,184    efficientnet-b4  19,341,616
 ///   efficientnet-b2  9,109,994
 ///
-/// The models differ from torchvision's in three ways. There is no stochastic depth: no block is ever skipped. The rate
-/// of the only dropout, before the classifier, is model.dropout. The classifier and the biases of
+/// The models differ from torchvision's in three ways. No block is ever skipped at random (stochastic depth). The
+/// rate of the only dropout, before the classifier, is model.dropout. The classifier and the biases of
 /// squeeze-and-excitation start from the distributions of PyTorch's layers.
 namespace poprun::models::efficientnet {
 namespace {

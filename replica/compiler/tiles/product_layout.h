@@ -34,9 +34,9 @@ inline constexpr Bytes kWeightGrain{128};
 /// tiles. With thousands of steps, a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
-/// Returns the most crowding that a plan of ours may cause. Poplar has no such limit, which is why jobs with the
-/// smallest proportions run out of memory in Graphcore's note on the available memory proportion (section 2.1). No
-/// operand of the jobs that fit there exceeds the limit.
+/// Returns the largest crowding that our plans may cause. Poplar does not limit crowding, which is why jobs with the
+/// smallest proportions run out of memory in Graphcore's note on the available memory proportion (section 2.1). In the
+/// jobs that fit there, no operand exceeds this limit.
 constexpr Bytes most_crowding(Bytes bytes_per_tile) {
   return Bytes{bytes_per_tile.count() / 16};
 }

@@ -24,7 +24,7 @@ class JobModel {
   /// Appends the model and, if it is scored, its loss.
   ///
   /// An input reads the dataset's tensor of the same name ("input_ids" reads "tokens", and "token_type_ids" reads
-  /// "segments"). If there is no such tensor, a model's only input reads the first tensor other than labels. Images
+  /// "segments"). If no tensor has that name, a model's only input reads the first tensor other than labels. Images
   /// arrive as normalised floats, tokens as integers. The batch dimension comes from the data, regardless of the file.
   /// If the input is [N,C,L], floats [N,1,C,L] are treated as a sequence.
   ///

@@ -30,8 +30,9 @@ class Builder {
   /// Appends at `place`. The names of new tensors start with `prefix` and are never reserved (Graph::reserve).
   Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
-  /// Assigns operations added from now on to the model's layer with that name (no prefix). If there is no such layer,
-  /// appends one. Layers are therefore in the order of the forward pass, and evaluation uses the layers of training.
+  /// Assigns operations added from now on to the model's layer with that name (no prefix), which is appended if the
+  /// model does not have it yet. Layers are therefore in the order of the forward pass, and evaluation uses the layers
+  /// of training.
   void layer(const std::string& name, bool counted = true);
 
   /// Assigns later operations to a layer, as `layer` does, and also this region's existing ones from index `first` on.
@@ -51,8 +52,9 @@ class Builder {
   /// the function "load" initialises. Requires: the variable, if it already exists, has this type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// Returns the constant tensor with this full name; constants are f32 even in half precision. If there is no such
-  /// tensor, adds one that "load" fills with the row-major `values`, stored in the Program as text (about 10 B each).
+  /// Returns the constant tensor with this full name; constants are f32 even in half precision. If the graph does not
+  /// have it yet, adds it; "load" fills it with the row-major `values`, stored in the Program as text (about 10 B
+  /// each).
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
   /// Keeps a tensor in float32 even if the model uses half precision. Tensors computed from it are not affected.
