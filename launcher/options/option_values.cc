@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <regex>
 #include <sstream>
 
 #include <arpa/inet.h>
@@ -13,6 +12,7 @@
 #include <google/protobuf/stubs/common.h>
 
 #include "launcher/options/shell_words.h"
+#include "replica/base/pattern.h"
 #include "replica/device/calibration.h"
 
 namespace poprun::launcher {
@@ -126,10 +126,8 @@ Read<std::string> Regex::read(const std::string& text) const {
   if (Read<std::string> printable = Text{}.read(text); !printable) {
     return printable;
   }
-  try {
-    const std::regex pattern(text);
-  } catch (const std::regex_error& error) {
-    return allowed(fmt::format("an ECMAScript regular expression ({})", error.what()));
+  if (const Result<Pattern> pattern = Pattern::parse(text); !pattern) {
+    return allowed(fmt::format("an ECMAScript regular expression ({})", pattern.error().message));
   }
   return text;
 }

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iterator>
 #include <optional>
-#include <regex>
 #include <sstream>
 #include <utility>
 
@@ -183,9 +182,21 @@ Result<Entry> entry_with_slots(std::string_view part) {
 
 /// Returns the words of a line without its comment. Spaces around `=` do not separate words.
 std::vector<std::string> words_of(std::string_view line) {
-  static const std::regex around_equals("[ \\t]*=[ \\t]*");
-  std::istringstream text(std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));
-  return {std::istream_iterator<std::string>(text), {}};
+  std::string text;
+  bool after_equals = false;
+  for (const char c : line.substr(0, line.find('#'))) {
+    const bool blank = c == ' ' || c == '\t';
+    if (blank && after_equals) {
+      continue;
+    }
+    if (c == '=') {
+      text.erase(text.find_last_not_of(" \t") + 1);
+    }
+    after_equals = c == '=';
+    text += c;
+  }
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
 }
 
 Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts) {

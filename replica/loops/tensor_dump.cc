@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <optional>
-#include <regex>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/pattern.h"
 #include "replica/graph/types.h"
 #include "replica/machine/machine.h"
 #include "replica/program/host_contract.h"
@@ -88,16 +88,15 @@ std::vector<std::string> nearest_names(const Program& program, const UsesByTenso
 /// Returns the tensors of `uses` whose names match the request.
 Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTensor& uses, const DumpRequest& request) {
   std::set<std::uint32_t> found;
-  try {
-    const std::regex pattern(request.pattern);
-    for (const auto& [tensor, use] : uses) {
-      if (std::regex_search(program.tensors(static_cast<int>(tensor)).name(), pattern)) {
-        found.insert(tensor);
-      }
-    }
-  } catch (const std::regex_error& error) {
+  const Result<Pattern> pattern = Pattern::parse(request.pattern);
+  if (!pattern) {
     return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: '{}' is not a valid regular expression: {}",
-                                               request.pattern, error.what()));
+                                               request.pattern, pattern.error().message));
+  }
+  for (const auto& [tensor, use] : uses) {
+    if (pattern->finds(program.tensors(static_cast<int>(tensor)).name())) {
+      found.insert(tensor);
+    }
   }
   if (found.empty()) {
     return fail(ErrorCode::kUsage, fmt::format("report.dump-tensors: no tensor of a training step of {} matches '{}'; "

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <regex>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "replica/base/pattern.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/planner/product_options.h"
 #include "replica/ops/face/kinds.h"
@@ -259,12 +259,12 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   if (text.empty() || parameters.empty()) {
     return frozen;
   }
-  const std::regex pattern(text);
+  const Pattern pattern(text);
   std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()),
-                       [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); });
+                       [&](TensorId id) { return pattern.finds(graph.tensor(id).name); });
   const auto buffers = tensors_by_name(graph, {Role::kBuffer});
   if (frozen.empty() &&
-      std::ranges::any_of(buffers, [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); })) {
+      std::ranges::any_of(buffers, [&](TensorId id) { return pattern.finds(graph.tensor(id).name); })) {
     return frozen;  // The pattern matches only statistics of batch norms.
   }
   if (frozen.empty() || frozen.size() == parameters.size()) {
@@ -354,14 +354,14 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   }
   const Writers made(graph, place);
   const auto is_of_before = [&before](TensorId id) { return index_of(id) < before.graph.tensors().size(); };
-  const std::regex frozen(options.frozen);
+  const Pattern frozen(options.frozen);
   std::map<TensorId, std::size_t> uses = count_uses(forward);
   for (const auto& [parameter, gradient] : after.training->gradients) {
     const std::string& name = graph.tensor(parameter).name;
     if (graph.tensor(parameter).role != Role::kParameter || uses[parameter]-- == 0) {
       return pass_bug(kName, graph, parameter, "is not a parameter, or has more gradients than uses");
     }
-    if (!options.frozen.empty() && std::regex_search(name, frozen)) {
+    if (!options.frozen.empty() && frozen.finds(name)) {
       return pass_bug(kName, graph, parameter, "is frozen and has a gradient");
     }
     if (graph.tensor(gradient).type != graph.tensor(parameter).type || is_of_before(gradient) ||

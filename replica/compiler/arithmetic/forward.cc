@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
@@ -120,8 +120,8 @@ Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& 
   if (frozen.empty()) {
     return {};
   }
-  const std::regex pattern(frozen);
-  const auto matches = [&](TensorId id) { return std::regex_search(graph.tensor(id).name, pattern); };
+  const Pattern pattern(frozen);
+  const auto matches = [&](TensorId id) { return pattern.finds(graph.tensor(id).name); };
   std::vector<Operation>& operations = micro_batch.operations;
   std::map<TensorId, Operation> updates;  // Keyed by the tensor that holds the batch's mean.
   for (const Operation& operation : operations) {

@@ -81,7 +81,7 @@ T expected(const std::vector<ProductSetting<T>>& settings, const PlacedProduct& 
   };
   using Setting = ProductSetting<T>;
   const auto is_named = [&](const Setting& s) {
-    return !s.operators.empty() && std::regex_search(product.name, std::regex(s.operators));
+    return !s.operators.empty() && Pattern(s.operators).finds(product.name);
   };
   const auto is_nowhere = [](const Setting& s) { return s.operators.empty() && !s.ipu && !s.stage; };
   std::optional<T> found = last([&](const Setting& s) { return s.products && is_named(s); });

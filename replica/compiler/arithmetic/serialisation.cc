@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <regex>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
@@ -91,7 +91,7 @@ std::string plain_name(const Graph& graph, const Operation& operation) {
 
 Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
   const Graph& graph = job.graph;
-  const std::regex pattern(asked.operators);
+  const Pattern pattern(asked.operators);
   std::vector<std::string> others;
   bool found = false;
   for (const Place place : forward_places(job)) {
@@ -101,7 +101,7 @@ Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
         continue;
       }
       const std::string name = plain_name(graph, operation);
-      if (!std::regex_search(name, pattern)) {
+      if (!pattern.finds(name)) {
         others.push_back(name);
         continue;
       }

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "replica/base/error.h"
+#include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/compiler/arithmetic/differentiation.h"
 #include "replica/compiler/job/compile_options.h"
@@ -62,10 +62,10 @@ Result<std::set<TensorId>> without_decay(Builder& builder, const Optimizer& opti
     return exempt;
   }
   const bool vectors = options.no_decay == kVectors;
-  const std::regex pattern(options.no_decay);
+  const Pattern pattern(options.no_decay);
   for (const ParameterGradient& pair : gradients) {
     const Tensor& tensor = builder.graph().tensor(pair.parameter);
-    if (vectors ? tensor.type.shape.size() <= 1 : std::regex_search(tensor.name, pattern)) {
+    if (vectors ? tensor.type.shape.size() <= 1 : pattern.finds(tensor.name)) {
       exempt.insert(pair.parameter);
     }
   }

@@ -81,8 +81,7 @@ Precision partials_everywhere(const PlannerOptions& options) {
 template <typename T>
 bool ProductSettings::Rule<T>::is_for(const PlacedProduct& product) const {
   return (!setting.products || *setting.products == product.kind) && (!setting.ipu || *setting.ipu == product.ipu) &&
-         (!setting.stage || *setting.stage == product.stage) &&
-         (!operators || std::regex_search(product.name, *operators));
+         (!setting.stage || *setting.stage == product.stage) && (!operators || operators->finds(product.name));
 }
 
 template <typename T>
@@ -98,12 +97,12 @@ Result<std::vector<ProductSettings::Rule<T>>> ProductSettings::rules_of(
   for (const ProductSetting<T>& setting : settings) {
     Rule<T> rule{setting, std::nullopt};
     if (!setting.operators.empty()) {
-      try {
-        rule.operators.emplace(setting.operators);
-      } catch (const std::regex_error& error) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{}: not a valid regular expression: {}", shown(key, setting), error.what()));
+      const Result<Pattern> pattern = Pattern::parse(setting.operators);
+      if (!pattern) {
+        return fail(ErrorCode::kUsage, fmt::format("{}: not a valid regular expression: {}", shown(key, setting),
+                                                   pattern.error().message));
       }
+      rule.operators = *pattern;
     }
     rules.push_back(std::move(rule));
   }

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <regex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +10,7 @@
 
 #include "replica/base/error.h"
 #include "replica/base/note.h"
+#include "replica/base/pattern.h"
 #include "replica/choices/choices.h"
 #include "replica/device/product.h"
 #include "replica/graph/types.h"
@@ -92,7 +92,7 @@ class ProductSettings {
   template <typename T>
   struct Rule {
     ProductSetting<T> setting;
-    std::optional<std::regex> operators;
+    std::optional<Pattern> operators;
 
     [[nodiscard]] bool is_for(const PlacedProduct& product) const;
     /// Returns a rank that is higher for more specific rules.

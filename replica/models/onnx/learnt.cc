@@ -32,8 +32,8 @@ bool weights_in_nodes(const GraphProto& graph) {
 
 /// Returns whether PyTorch generated the name, such as "/gelu/Constant_output_0", "onnx::Mul_12", "12" or "val_12".
 bool is_made_by_pytorch(const std::string& name) {
-  static const std::regex made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
-  return std::regex_match(name, made);
+  static const Pattern made("/.*|onnx::.*|[0-9]+|_?val_[0-9]+|.*[Cc]onstant.*");
+  return made.matches(name);
 }
 
 bool are_alike(const Constant& x) {
@@ -156,7 +156,7 @@ bool Storage::names_variable(const std::string& name) const {
 }
 
 bool Storage::forces(const std::string& name) const {
-  return trained_ && std::regex_search(name, *trained_);
+  return trained_ && trained_->finds(name);
 }
 
 std::optional<std::string> fixed_table(const Constant& constant) {
@@ -192,9 +192,9 @@ void Surprises::add(const Surprises& others) {
 
 std::string Surprises::note(const std::string& frozen) const {
   std::vector<std::string> trained;
-  const std::regex pattern(frozen);
+  const Pattern pattern(frozen);
   for (const std::string& name : numbers) {
-    if (frozen.empty() || !std::regex_search(name, pattern)) {
+    if (frozen.empty() || !pattern.finds(name)) {
       trained.push_back(fmt::format("'{}'", name));
     }
   }

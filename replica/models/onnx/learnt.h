@@ -2,12 +2,12 @@
 
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string>
 
 #include <onnx/onnx_pb.h>
 
+#include "replica/base/pattern.h"
 #include "replica/models/onnx/constant.h"
 
 /// Decides which of a file's real tensors a job trains.
@@ -48,7 +48,7 @@ class Storage {
  private:
   bool pytorch_ = false;
   bool in_nodes_ = false;
-  std::optional<std::regex> trained_;
+  std::optional<Pattern> trained_;
 };
 
 /// If a tensor is evidently not learnt, returns what it is, such as "a mask". Returns nothing if it may be learnt.

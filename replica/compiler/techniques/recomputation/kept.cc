@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/ops/face/kinds.h"
 #include "replica/ops/face/operator.h"
@@ -99,16 +99,16 @@ Result<std::vector<TensorId>> matches(const Graph& graph, const MicroBatch& micr
   if (text.empty()) {
     return found;
   }
-  try {
-    const std::regex pattern(text);
-    for_each_activation(micro_batch, [&](TensorId id, const Operation& /*maker*/) {
-      if (std::regex_search(graph.tensor(id).name, pattern)) {
-        found.push_back(id);
-      }
-    });
-  } catch (const std::regex_error& error) {
-    return fail(ErrorCode::kUsage, fmt::format("{} = {}: not a valid regular expression: {}", key, text, error.what()));
+  const Result<Pattern> pattern = Pattern::parse(text);
+  if (!pattern) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} = {}: not a valid regular expression: {}", key, text, pattern.error().message));
   }
+  for_each_activation(micro_batch, [&](TensorId id, const Operation& /*maker*/) {
+    if (pattern->finds(graph.tensor(id).name)) {
+      found.push_back(id);
+    }
+  });
   if (found.empty()) {
     return no_match(graph, micro_batch, key, text);
   }

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -13,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/pattern.h"
 #include "replica/compiler/techniques/pipeline/phases.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
@@ -367,14 +367,14 @@ std::map<TensorId, Kept> kept_tensors(const Graph& graph) {
 
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
                                                const std::vector<Place>& phases) {
-  std::vector<std::pair<std::regex, const LocationOptions::Override*>> overrides;
+  std::vector<std::pair<Pattern, const LocationOptions::Override*>> overrides;
   for (const LocationOptions::Override& one : options.overrides) {
-    try {
-      overrides.emplace_back(std::regex(one.tensors), &one);
-    } catch (const std::regex_error&) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("memory.location: '{}' is not a valid regular expression", one.tensors));
+    const Result<Pattern> pattern = Pattern::parse(one.tensors);
+    if (!pattern) {
+      return fail(ErrorCode::kUsage, fmt::format("memory.location: '{}' is not a valid regular expression: {}",
+                                                 one.tensors, pattern.error().message));
     }
+    overrides.emplace_back(*pattern, &one);
   }
   std::vector<Location> locations;
   const std::set<TensorId> of_one_phase = used_in_one_phase(graph, phases);
@@ -387,8 +387,8 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
       location.why =
           fmt::format("fewer than {} elements (memory.off-chip-min-elements)", options.off_chip_elements_min);
     }
-    for (const auto& [expression, one] : overrides) {
-      if (std::regex_search(tensor.name, expression)) {
+    for (const auto& [pattern, one] : overrides) {
+      if (pattern.finds(tensor.name)) {
         location.off_chip = one->storage == Storage::kOffChip;
         location.why = fmt::format("memory.location {}", one->tensors);
       }

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/techniques/residence/locations.h"
@@ -73,9 +73,9 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
 /// Adds a note for each override that matches no tensor. Requires: decide_locations accepts the options.
 void note_overrides(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
   for (const LocationOptions::Override& one : options.locations.overrides) {
-    const std::regex pattern(one.tensors, std::regex::ECMAScript);
+    const Pattern pattern(one.tensors);
     if (std::ranges::none_of(locations, [&](const Location& location) {
-          return std::regex_search(job.graph.tensor(location.tensor).name, pattern);
+          return pattern.finds(job.graph.tensor(location.tensor).name);
         })) {
       job.notes.push_back({"option.no-effect",
                            fmt::format("memory.location {} has no effect: no weight, optimiser state, accumulator or "

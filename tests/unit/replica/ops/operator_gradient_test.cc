@@ -22,25 +22,6 @@ using testing::GraphRunner;
 using testing::image;
 using testing::Probe;
 
-TEST(Linear, GradientAgreesWithDifferences) {
-  Probe probe("linear", {f32({3, 7}), f32({5, 7}), f32({5})}, {}, 1);
-  GraphRunner runner(probe.graph());
-  probe.randomise(runner, 1.0F, 3);
-  probe.expect_gradients(runner, 0.5F, 1e-4);
-}
-
-TEST(Linear, ForwardAgreesWithHandArithmetic) {
-  Probe probe("linear", {f32({1, 2}), f32({2, 2}), f32({2})}, {}, 1);
-  GraphRunner runner(probe.graph());
-  std::ranges::copy(std::vector{2.0F, 3.0F}, runner.floats(probe.operation().inputs[0]).begin());
-  std::ranges::copy(std::vector{1.0F, 10.0F, 100.0F, 1000.0F}, runner.floats(probe.operation().inputs[1]).begin());
-  std::ranges::copy(std::vector{0.5F, -0.5F}, runner.floats(probe.operation().inputs[2]).begin());
-
-  runner.run(probe.operation());
-
-  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(32.5F, 3199.5F));
-}
-
 TEST(Relu, GradientAgreesWithDifferences) {
   Probe probe("relu", {f32({3, 11})}, {}, 1);
   GraphRunner runner(probe.graph());

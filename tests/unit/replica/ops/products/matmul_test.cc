@@ -130,9 +130,21 @@ TEST_P(Linear, GradientAgreesWithDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
-                         ::testing::Values(LinearCase{{2, 3, 4}, {5, 4}, true, 0},
+                         ::testing::Values(LinearCase{{3, 7}, {5, 7}, true, 0}, LinearCase{{2, 3, 4}, {5, 4}, true, 0},
                                            LinearCase{{2, 2, 2, 4}, {5, 4}, false, 0},
                                            LinearCase{{2, 3, 4}, {4, 5}, true, 1}, LinearCase{{4}, {5, 4}, true, 0}));
+
+TEST(Linear, ForwardAgreesWithHandArithmetic) {
+  Probe probe("linear", {f32({1, 2}), f32({2, 2}), f32({2})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  std::ranges::copy(std::vector{2.0F, 3.0F}, runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, 10.0F, 100.0F, 1000.0F}, runner.floats(probe.operation().inputs[1]).begin());
+  std::ranges::copy(std::vector{0.5F, -0.5F}, runner.floats(probe.operation().inputs[2]).begin());
+
+  runner.run(probe.operation());
+
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(32.5F, 3199.5F));
+}
 
 TEST(Linear, TakesAnInputMajorWeight) {
   Probe probe("linear", {f32({1, 1, 2}), f32({2, 3}), f32({3})}, {{"input_major", std::int64_t{1}}}, 1);
