@@ -175,6 +175,11 @@ Status check_inference(Options& options) {
     options.notes.push_back(fmt::format(
         "model.dropout = {} has no effect with model.mode = inference: nothing is dropped", model.dropout()));
   }
+  if (model.norm_span() > 1) {
+    options.notes.push_back(
+        fmt::format("model.norm-span = {} has no effect with model.mode = inference: norms use running statistics",
+                    model.norm_span()));
+  }
   if (model.initial_weights().empty() && model.onnx().empty()) {
     options.notes.push_back("model.mode = inference without model.initial-weights: the weights are random");
   }

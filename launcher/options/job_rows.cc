@@ -71,6 +71,9 @@ Rows model() {
                "Normalisation in ResNets and EfficientNets: batch; or, over one image at a time, group (32 groups of "
                "channels), layer (all channels) or instance (each channel)",
                OneOf<Normalisation>{}),
+      file_key("model.norm-span", "N", "1",
+               "In training, batch norms use the statistics of N consecutive replicas. N must divide the replicas",
+               Integer{1, 4096}),
       file_key("model.fold-batch-norm", "BOOL", "false",
                "In inference, fold batch norms into the convolutions before them; this saves memory and time, but "
                "outputs differ by rounding",
@@ -271,7 +274,8 @@ Rows device_report() {
                    "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)", Integer{1024, 1 << 24}),
           file_key("device.host-call", "FRAMEWORK|SECONDS", "none",
                    "Extra host time for each training step: that of a framework (" + host_call_list() +
-                       "), fitted to published results, or a number of seconds",
+                       "), fitted to published results, or a number of seconds. In inference, frameworks take the "
+                       "time of a call through PyTorch",
                    HostCall{}),
           file_key("device.steps-per-call", "N", "1",
                    "Training steps that share the host time of one call, like PopTorch's deviceIterations and "

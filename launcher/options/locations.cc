@@ -137,6 +137,15 @@ void note_locations_without_effect(Options& options) {
   }
 }
 
+Status check_groups(std::string_view key, std::uint32_t group, std::uint32_t replicas, std::string_view otherwise) {
+  if (group > 0 && replicas % group != 0) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} = {}: {} cannot be divided into groups of {}; use a divisor of {}, or {}", key, group,
+                            counted(replicas, "replica"), group, replicas, otherwise));
+  }
+  return {};
+}
+
 }  // namespace
 
 bool accumulates(const proto::RunConfig& config) {
@@ -149,7 +158,6 @@ Status check_locations(Options& options) {
   const proto::MemoryConfig& memory = config.memory();
   const auto& sharded = memory.replicated_tensor_sharding();
   const std::uint32_t replicas = config.topology().num_replicas();
-  const std::uint32_t group = memory.sharding_group();
   if (lists(sharded, ShardedKind::kAccumulators) && accumulates(config) &&
       choice_of<GradientReduction>(config.training().gradient_reduction()) != GradientReduction::kEveryMicroBatch) {
     return fail(ErrorCode::kUsage, fmt::format("memory.replicated-tensor-sharding = accumulators needs gradients that "
@@ -157,12 +165,9 @@ Status check_locations(Options& options) {
                                                "{}; set it to every-micro-batch",
                                                config.training().gradient_reduction()));
   }
-  if (group > 0 && replicas % group != 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("memory.sharding-group = {}: {} cannot be divided into groups of {}; use "
-                            "a divisor of {}, or 0 for one group of all replicas",
-                            group, counted(replicas, "replica"), group, replicas));
-  }
+  POPRUN_TRY(
+      check_groups("memory.sharding-group", memory.sharding_group(), replicas, "0 for one group of all replicas"));
+  POPRUN_TRY(check_groups("model.norm-span", config.model().norm_span(), replicas, "1 for statistics of each replica"));
   note_locations_without_effect(options);
   return {};
 }

@@ -213,6 +213,10 @@ Settings& serialised(Options& options) {
   return *options.config.mutable_model()->mutable_serialised_matmuls();
 }
 
+Settings& serialised_sequence(Options& options) {
+  return *options.config.mutable_model()->mutable_serialised_sequence();
+}
+
 /// Returns a function that replaces all earlier settings, so that only the last value counts.
 auto replaces(Settings& (*field)(Options&)) {
   return [field](Options& options, const std::vector<ProductSetting>& given) {
@@ -330,17 +334,23 @@ std::vector<OptionRow> partials_rows() {
 }
 
 std::vector<OptionRow> serialisation_rows() {
-  return {file_key("model.embedding-serialisation-factor", "N", "1",
-                   "Compute the gradient of the largest embedding table, and the output projection of the same size "
-                   "with its gradients, in N slices of the vocabulary, one after the other, so that the gradients of "
-                   "only one slice are live at a time. Like optimum-graphcore's embedding_serialization_factor; losses "
-                   "may differ in their last bits",
-                   Integer{1, 4096}),
-          repeated_key("model.serialised-matmuls", "REGEX=N",
-                       "Compute dense layers whose output tensor's name matches REGEX, and their gradients, in N "
-                       "slices of the output channels, like PopTorch's serializedMatMul in mode OutputChannels. "
-                       "Separate several settings with blanks",
-                       ByOperator<Slices>{}, adds(serialised))};
+  return {
+      file_key("model.embedding-serialisation-factor", "N", "1",
+               "Compute the gradient of the largest embedding table, and the output projection of the same size "
+               "with its gradients, in N slices of the vocabulary, one after the other, so that the gradients of "
+               "only one slice are live at a time. Like optimum-graphcore's embedding_serialization_factor; losses "
+               "may differ in their last bits",
+               Integer{1, 4096}),
+      repeated_key("model.serialised-matmuls", "REGEX=N",
+                   "Compute dense layers whose output tensor's name matches REGEX, and their gradients, in N "
+                   "slices of the output channels, like PopTorch's serializedMatMul in mode OutputChannels. "
+                   "Separate several settings with blanks",
+                   ByOperator<Slices>{}, adds(serialised)),
+      repeated_key("model.serialised-sequence", "REGEX=N",
+                   "Compute dense layers whose output tensor's name matches REGEX in N slices of the sequence, like "
+                   "PopTorch's serializedMatMul in mode InputChannels. If a cross-entropy is all that reads the "
+                   "output, it is cut, too. Separate several settings with blanks",
+                   ByOperator<Slices>{}, adds(serialised_sequence))};
 }
 
 Status check_products(Options& options) {

@@ -56,8 +56,8 @@ Status check_pipeline(Options& options);
 Rows memory_proportion_rows();
 Rows partials_rows();
 
-/// Returns the rows of `model.embedding-serialisation-factor` and `model.serialised-matmuls`. The latter has the syntax
-/// of the keys with -operators.
+/// Returns the rows of `model.embedding-serialisation-factor`, `model.serialised-matmuls` and
+/// `model.serialised-sequence`. The latter two have the syntax of the keys with -operators.
 Rows serialisation_rows();
 
 /// Checks the memory proportions and the partials against --ipus-per-replica, model.precision and the subcommand. Adds

@@ -105,6 +105,9 @@ SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
   for (const proto::ProductSetting& setting : config.serialised_matmuls()) {
     options.matmuls.push_back({setting.text(), setting.operators(), setting.slices()});
   }
+  for (const proto::ProductSetting& setting : config.serialised_sequence()) {
+    options.sequence.push_back({setting.text(), setting.operators(), setting.slices()});
+  }
   return options;
 }
 
@@ -249,6 +252,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   const auto reduction = choice_of<GradientReduction>(config.training().gradient_reduction());
   options.gradients_summed = reduction == GradientReduction::kSum;
   options.weighted_by_labels = weighs_labels(config);
+  options.norm_span = std::max<std::int64_t>(1, config.model().norm_span());
   options.label_smoothing = config.training().label_smoothing();
   options.frozen = config.training().frozen();
   options.optimizer = {

@@ -21,10 +21,16 @@ Pass pass();
 namespace passes::products {
 Pass pass();
 }
+namespace passes::sequence_slices {
+Pass pass();
+}
 namespace passes::serialisation {
 Pass pass();
 }
 namespace passes::differentiation {
+Pass pass();
+}
+namespace passes::norm_span {
 Pass pass();
 }
 namespace passes::slices {
@@ -126,8 +132,10 @@ const std::vector<Pass>& all_passes() {
   static const std::vector<Pass> kAll = {passes::forward::pass(),
                                          passes::stages::pass(),
                                          passes::products::pass(),
+                                         passes::sequence_slices::pass(),
                                          passes::serialisation::pass(),
                                          passes::differentiation::pass(),
+                                         passes::norm_span::pass(),
                                          passes::slices::pass(),
                                          passes::accumulation::pass(),
                                          passes::exchange::pass(),

@@ -91,6 +91,17 @@ class Techniques(JobTest):
         self.assert_equal_bits(IMAGES.format(model="resnet18", shape="3x16x16"), 2, "--ipus-per-replica", 2,
                                "--pipeline.recomputation", "all", *OFF_CHIP, *SHARDED, "weights,optimizer-state")
 
+    def test_of_norms_over_groups_of_replicas(self):
+        config = IMAGES.format(model="resnet18", shape="3x16x16").replace("[data]", "norm-span = 2\n[data]")
+        self.assert_equal_bits(config, 4, "--ipus-per-replica", 2, "--pipeline.recomputation", "all", *OFF_CHIP,
+                               *SHARDED, "weights,optimizer-state", "--memory.outlining", "on")
+
+    def test_of_slices_of_the_sequence(self):
+        config = GPT2.replace("[data]", "serialised-sequence = lm_head=5 mlp.c_fc=3\n[data]")
+        self.assert_equal_bits(config, 2, "--ipus-per-replica", 2, "--pipeline.recomputation", "all",
+                               "--pipeline.recompute", "lm_head", *OFF_CHIP, *SHARDED, "weights,optimizer-state",
+                               "--memory.outlining", "on")
+
     def test_of_a_regression(self):
         """Its loss divides by a number that no layer computes and that the backward pass reads."""
         rng = random.Random(3)
@@ -111,6 +122,34 @@ class Techniques(JobTest):
         self.assert_equal_bits(config, 2, "--pipeline.recomputation", "all")
         check = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2, config=config)
         self.assertRegex(check.stdout, r"\n(\d+) of \1 runs bit-identical to the reference, over 2 steps")
+
+
+class RoundingApart(JobTest):
+    """These techniques change the last bits of losses only."""
+
+    def assert_equal_losses(self, one, other):
+        for a, b in zip(one.metrics(), other.metrics(), strict=True):
+            self.assertAlmostEqual(float(a["loss"]), float(b["loss"]), delta=2e-5 * abs(float(a["loss"])))
+
+    def test_norms_over_two_replicas_are_those_of_one_with_twice_the_micro_batch(self):
+        # A model without kinks, at which rounding would matter.
+        config = IMAGES.format(model="efficientnet-b0", shape="3x32x32").replace("[training]", "order = sequential\n[training]")
+        config = config.replace("accumulation = 4", "accumulation = 1")  # So that both have the same micro-batches.
+        one = self.run_job("-n", 1, "--data.micro-batch-size", 16, config=config)
+        two = self.run_job("-n", 2, "--data.micro-batch-size", 8, "--model.norm-span", 2, config=config)
+        self.assert_equal_losses(one, two)
+        apart = self.run_job("-n", 2, "--data.micro-batch-size", 8, config=config)
+        self.assertGreater(abs(float(apart.metrics()[1]["loss"]) - float(one.metrics()[1]["loss"])), 1e-3)
+
+    def test_slices_of_the_sequence_have_the_losses_of_the_whole(self):
+        whole = self.run_job("-n", 2, config=GPT2)
+        slices = self.run_job("-n", 2, "--model.serialised-sequence", "lm_head=5", config=GPT2)
+        self.assert_equal_losses(whole, slices)
+
+    def test_groups_must_divide_the_replicas(self):
+        config = IMAGES.format(model="resnet18", shape="3x16x16")
+        job = self.run_job("-n", 4, "--model.norm-span", 3, config=config, code=64)
+        self.assert_first_line(job, "model.norm-span = 3: 4 replicas cannot be divided into groups of 3")
 
 
 if __name__ == "__main__":

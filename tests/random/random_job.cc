@@ -83,6 +83,9 @@ void draw_images(Draw& draw, Drawn& drawn, const std::string& model) {
     if (draw.chance(20)) {
       drawn.arithmetic("model.normalisation", draw.one_of({"group", "layer", "instance"}));
     }
+    if (draw.chance(40)) {
+      drawn.arithmetic("model.norm-span", draw.one_of({"2", "4"}));
+    }
   }
 }
 
@@ -120,6 +123,10 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   if (draw.chance(20)) {
     drawn.arithmetic("model.serialised-matmuls", bert ? draw.one_of({"intermediate=2", "attention=4", "output.dense=3"})
                                                       : draw.one_of({"c_fc=3", "mlp=2", "c_attn=4 c_proj=2"}));
+  }
+  if (draw.chance(20)) {
+    drawn.arithmetic("model.serialised-sequence", bert ? draw.one_of({"intermediate=2", "decoder=3", "output.dense=5"})
+                                                       : draw.one_of({"lm_head=3", "mlp=2", "lm_head=5 c_attn=4"}));
   }
 }
 

@@ -34,17 +34,6 @@ std::optional<PlacedProduct> product_of(const Job& job, const Operation& operati
                        .name = name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0)};
 }
 
-std::vector<Place> forward_places(const Job& job) {
-  std::vector<Place> places;
-  if (job.training) {
-    places.push_back(job.training->micro_batch);
-  }
-  if (job.evaluation) {
-    places.push_back(*job.evaluation);
-  }
-  return places;
-}
-
 Status run(const CompileOptions& options, Job& job) {
   POPRUN_ASSIGN(const ProductSettings settings, ProductSettings::make(options.planner));
   std::vector<PlacedProduct> products;

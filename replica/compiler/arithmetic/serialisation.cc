@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/compiler/arithmetic/slices.h"
 #include "replica/compiler/job/pass.h"
@@ -23,17 +22,6 @@ namespace {
 constexpr std::string_view kName = "serialisation";
 constexpr std::string_view kFactorKey = "model.embedding-serialisation-factor";
 constexpr std::string_view kMatmulsKey = "model.serialised-matmuls";
-
-std::vector<Place> forward_places(const Job& job) {
-  std::vector<Place> places;
-  if (job.training) {
-    places.push_back(job.training->micro_batch);
-  }
-  if (job.evaluation) {
-    places.push_back(*job.evaluation);
-  }
-  return places;
-}
 
 std::int64_t channels_of(const Graph& graph, const Operation& operation) {
   return graph.tensor(operation.outputs[0]).type.shape.back();
@@ -84,46 +72,20 @@ Status mark_embedding(std::int64_t slices, const std::string& model, Job& job) {
   return {};
 }
 
-std::string plain_name(const Graph& graph, const Operation& operation) {
-  const std::string& name = graph.tensor(operation.outputs[0]).name;
-  return name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0);
-}
-
-Status mark_matmuls(const SerialisationOptions::Matmuls& asked, Job& job) {
-  const Graph& graph = job.graph;
-  const Pattern pattern(asked.operators);
-  std::vector<std::string> others;
-  bool found = false;
-  for (const Place place : forward_places(job)) {
-    for (Operation& operation : job.graph.at(place).operations) {
-      std::optional<Operation> layer = operation.outputs.empty() ? std::nullopt : as_linear(graph, operation);
-      if (!layer) {
-        continue;
-      }
-      const std::string name = plain_name(graph, operation);
-      if (!pattern.finds(name)) {
-        others.push_back(name);
-        continue;
-      }
-      if (asked.slices > channels_of(graph, operation)) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{}: {}: '{}' has {}; use at most that many slices", kMatmulsKey, asked.text, name,
-                                counted(static_cast<std::uint64_t>(channels_of(graph, operation)), "output channel")));
-      }
-      found = true;
-      if (asked.slices > 1 || operation.attributes.has(kSlices)) {
-        operation = *std::move(layer);
-        operation.attributes.set(kSlices, asked.slices);
-      }
+Status mark_matmuls(const SerialisationOptions::Layers& asked, Job& job) {
+  POPRUN_ASSIGN(const std::vector<NamedLayer> layers, layers_named(kMatmulsKey, asked, job));
+  for (const NamedLayer& found : layers) {
+    Operation& operation = job.graph.at(found.place).operations[found.index];
+    if (asked.slices > channels_of(job.graph, operation)) {
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("{}: {}: '{}' has {}; use at most that many slices", kMatmulsKey, asked.text, found.name,
+                      counted(static_cast<std::uint64_t>(channels_of(job.graph, operation)), "output channel")));
     }
-  }
-  if (!found) {
-    const std::string close = nearest(asked.operators, others);
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: {}: no dense layer in the model has a matching name; {}", kMatmulsKey, asked.text,
-                            others.empty()  ? "the model has no dense layers"
-                            : close.empty() ? fmt::format("available: {}", others.front())
-                                            : fmt::format("did you mean {}?", close)));
+    if (asked.slices > 1 || operation.attributes.has(kSlices)) {
+      operation = found.layer;
+      operation.attributes.set(kSlices, asked.slices);
+    }
   }
   return {};
 }
@@ -133,8 +95,8 @@ Status run(const CompileOptions& options, Job& job) {
   if (asked.embedding > 1) {
     POPRUN_TRY(mark_embedding(asked.embedding, options.model, job));
   }
-  for (const SerialisationOptions::Matmuls& matmuls : asked.matmuls) {
-    POPRUN_TRY(mark_matmuls(matmuls, job));
+  for (const SerialisationOptions::Layers& layers : asked.matmuls) {
+    POPRUN_TRY(mark_matmuls(layers, job));
   }
   return {};
 }

@@ -8,9 +8,48 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/pattern.h"
+#include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/face/kinds.h"
+
+namespace poprun {
+
+Result<std::vector<NamedLayer>> layers_named(std::string_view key, const SerialisationOptions::Layers& asked,
+                                             const Job& job) {
+  const Pattern pattern(asked.operators);
+  std::vector<std::string> others;
+  std::vector<NamedLayer> found;
+  for (const Place place : forward_places(job)) {
+    const std::vector<Operation>& operations = job.graph.at(place).operations;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      std::optional<Operation> layer =
+          operations[i].outputs.empty() ? std::nullopt : as_linear(job.graph, operations[i]);
+      if (!layer) {
+        continue;
+      }
+      std::string name = job.graph.tensor(layer->outputs[0]).name;
+      name.erase(0, name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0);
+      if (pattern.finds(name)) {
+        found.push_back({place, i, *std::move(layer), std::move(name)});
+      } else {
+        others.push_back(std::move(name));
+      }
+    }
+  }
+  if (found.empty()) {
+    const std::string close = nearest(asked.operators, others);
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: {}: no dense layer in the model has a matching name; {}", key, asked.text,
+                            others.empty()  ? "the model has no dense layers"
+                            : close.empty() ? fmt::format("available: {}", others.front())
+                                            : fmt::format("did you mean {}?", close)));
+  }
+  return found;
+}
+
+}  // namespace poprun
 
 /// Divides the operations marked by "serialisation", and their gradients, into slices that run one after the other, so
 /// that only one slice's temporary values and gradients are live at a time. For slice k of the output channels:
@@ -210,19 +249,8 @@ class Slicer {
   Builder out_;
 };
 
-std::vector<Place> sliced_places(const Job& job) {
-  std::vector<Place> places;
-  if (job.training) {
-    places.push_back(job.training->micro_batch);
-  }
-  if (job.evaluation) {
-    places.push_back(*job.evaluation);
-  }
-  return places;
-}
-
 Status run(const CompileOptions& /*options*/, Job& job) {
-  for (const Place place : sliced_places(job)) {
+  for (const Place place : forward_places(job)) {
     POPRUN_TRY(Slicer(job.graph, place).run());
   }
   return {};
@@ -340,7 +368,7 @@ class Finder {
 
 /// Checks that every marked operation's result consists of consecutive slices without gaps.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
-  for (const Place place : sliced_places(before)) {
+  for (const Place place : forward_places(before)) {
     const Finder finder(after.graph, place);
     for (const Operation& was : before.graph.at(place).operations) {
       for (std::size_t output = 0; is_cut(was) && output < was.outputs.size(); ++output) {

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "replica/compiler/job/compile_options.h"
+#include "replica/compiler/job/pass.h"
 #include "replica/graph/graph.h"
 
-/// Declarations that the passes "serialisation", "slices" and "accumulation" share.
+/// Declarations that the passes "sequence-slices", "serialisation", "slices" and "accumulation" share.
 namespace poprun {
 
 /// The attribute of an operation that is to be sliced. Its value is the number of slices, which is greater than 1. The
@@ -17,6 +20,18 @@ inline constexpr const char* kSlices = "slices";
 inline bool is_serialised(const CompileOptions& options) {
   return options.serialisation.embedding > 1 || !options.serialisation.matmuls.empty();
 }
+
+struct NamedLayer {
+  Place place;
+  std::size_t index;  ///< Of the operation in its region.
+  Operation layer;    ///< The operation as a "linear".
+  std::string name;   ///< Of its output, without the prefix of evaluation.
+};
+
+/// Returns the dense layers of all forward passes whose names match `asked`, a setting of the option `key`. Errors:
+/// kUsage if there is none; the message suggests the nearest name.
+Result<std::vector<NamedLayer>> layers_named(std::string_view key, const SerialisationOptions::Layers& asked,
+                                             const Job& job);
 
 struct Piece {
   std::int64_t begin = 0;

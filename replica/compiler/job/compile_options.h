@@ -46,15 +46,16 @@ struct PipelineOptions {
   double recomputation_memory = 0.5;                ///< Goal of kStandard: fraction of an IPU's memory.
 };
 
-/// Dense layers and embeddings that are computed in slices of their output channels or rows.
+/// Dense layers and embeddings that are computed in slices, one after the other.
 struct SerialisationOptions {
   std::int64_t embedding = 1;  ///< Slices of the largest embedding table and of its projection.
-  struct Matmuls {
+  struct Layers {
     std::string text = {};       ///< Original text, for messages: "lm_head=4".
     std::string operators = {};  ///< Regex to search for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
-  std::vector<Matmuls> matmuls = {};  ///< If several match an operator, the last one applies.
+  std::vector<Layers> matmuls = {};   ///< Slices of output channels. If several match a layer, the last one applies.
+  std::vector<Layers> sequence = {};  ///< Slices of the sequence, likewise.
 };
 
 /// Value of `no_decay` for parameters with at most one dimension: biases and the scales of normalisations.
@@ -128,6 +129,7 @@ struct CompileOptions {
   bool gradients_summed = false;           ///< Gradients are summed over the replicas; otherwise averaged.
   bool weighted_by_labels = false;         ///< Each micro-batch's gradient is weighted by its number of labels,
                                            ///< relative to the mean per micro-batch (from the host).
+  std::int64_t norm_span = 1;              ///< Consecutive replicas that share the statistics of batch norms.
   double label_smoothing = 0;              ///< Part of a label's probability that all classes share, in training.
   bool reduces_every_micro_batch = false;  ///< Gradients are reduced before they are accumulated.
   std::string frozen;                      ///< Parameters whose names match this (ECMAScript) are not trained.

@@ -6,6 +6,17 @@
 
 namespace poprun {
 
+std::vector<Place> forward_places(const Job& job) {
+  std::vector<Place> places;
+  if (job.training) {
+    places.push_back(job.training->micro_batch);
+  }
+  if (job.evaluation) {
+    places.push_back(*job.evaluation);
+  }
+  return places;
+}
+
 std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles) {
   std::vector<TensorId> found;
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {

@@ -112,6 +112,9 @@ inline constexpr std::string_view kEvaluationPrefix = "evaluate/";
 /// Returns the tensors that have one of these roles, sorted by name.
 std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles);
 
+/// Returns the regions with forward passes: a micro-batch of training, and evaluation.
+std::vector<Place> forward_places(const Job& job);
+
 struct Pass {
   std::string_view name;
 

@@ -42,11 +42,17 @@ inline constexpr const char* kAccumulateMetrics = "accumulate_metrics";
 inline constexpr const char* kBatchNormTraining = "batch_norm_training";
 inline constexpr const char* kBatchNormInference = "batch_norm_inference";
 inline constexpr const char* kBatchNormUpdate = "batch_norm_update";
+inline constexpr const char* kBatchNormTrainingGradient = "batch_norm_training_gradient";
+inline constexpr const char* kBatchNormMoments = "batch_norm_moments";
+inline constexpr const char* kBatchNormStatistics = "batch_norm_statistics";
+inline constexpr const char* kBatchNormSums = "batch_norm_sums";
+inline constexpr const char* kBatchNormGroupGradient = "batch_norm_group_gradient";
 inline constexpr const char* kFoldBatchNorm = "fold_batch_norm";
 inline constexpr const char* kLayerNorm = "layer_norm";
 
 // Losses.
 inline constexpr const char* kSoftmaxCrossEntropy = "softmax_cross_entropy";
+inline constexpr const char* kJoinLosses = "join_losses";
 
 }  // namespace poprun::kinds
 

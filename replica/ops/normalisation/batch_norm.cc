@@ -16,12 +16,18 @@
 ///   batch_norm_update(running_mean [C], running_variance [C], mean, variance) momentum=.
 ///       elements=M  ->  running_mean, running_variance in place
 ///
+/// Over a group of replicas, training consists of three operations, with an all-reduce after the first:
+///
+///   batch_norm_moments(x)  ->  moments [2,C], the means of x and of x^2
+///   batch_norm_statistics(moments)  ->  mean, variance
+///   batch_norm_inference(x, w, b, mean, variance) eps=.  ->  y
+///
 ///   y = (x - mean) / sqrt(variance + eps) * w + b,  x and y f32[N,C,H,W]{nhwc} or f32[N,C]
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
 /// This is torch.nn.BatchNorm2d. Training normalises with the biased variance of the batch (divided by M) and records
-/// the unbiased variance. Each channel is summed row by row, in double. The gradient of the training form passes
-/// through mean and variance; that of the inference form does not.
+/// the unbiased variance. A group has M elements on all its replicas together. Each channel is summed row by row, in
+/// double. The gradient of the training form passes through mean and variance; that of the inference form does not.
 namespace poprun::ops::batch_norm {
 namespace {
 
@@ -46,6 +52,22 @@ bool fits(const Signature& s, std::size_t count) {
          std::all_of(s.inputs.begin() + 1, s.inputs.end(),
                      [&](const TensorType& t) { return t == channels(s.inputs[0]); }) &&
          s.attributes.has("eps") && s.attributes.real("eps") > 0;
+}
+
+struct Pass {
+  std::int64_t flops;    ///< Operations per element of x.
+  std::int64_t vectors;  ///< Vectors [C] that tiles exchange.
+  std::int64_t compute_sets;
+};
+
+/// Returns the work of an operation that reads or writes a tensor of the size of x `count` times.
+Work passes(const Signature& s, std::int64_t count, const Pass& pass) {
+  Work work = elementwise_work(s, 0);
+  work.memory_traffic = s.inputs[0].bytes() * count;
+  work.vector_flops = pass.flops * s.inputs[0].elements();
+  work.exchanged = channels(s.inputs[0]).bytes() * pass.vectors;
+  work.compute_sets = pass.compute_sets;
+  return work;
 }
 
 /// Per-channel values that one run keeps in scratch.
@@ -139,12 +161,56 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
 /// or write a tensor of x's size: the mean and the mean square read x, and the factor and the addend each read and
 /// write such a tensor.
 Work training_work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.memory_traffic = s.inputs[0].bytes() * 6;
-  work.vector_flops = 7 * s.inputs[0].elements();
-  work.exchanged = s.inputs[1].bytes() * 4;
-  work.compute_sets = 3;  // They compute partial sums, totals and results.
-  return work;
+  return passes(s, 6, {.flops = 7, .vectors = 4, .compute_sets = 3});  // Partial sums, totals and results.
+}
+
+TensorType both(const TensorType& x) {
+  return {DataType::kF32, {2, x.shape[1]}, Layout::kRowMajor};
+}
+
+Result<std::vector<TensorType>> moments_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || !has_channels_inside(s.inputs[0]) || s.inputs[0].elements() == 0) {
+    return shape_error(kinds::kBatchNormMoments, s, "x f32[N,C,H,W]{nhwc} or f32[N,C]");
+  }
+  return std::vector{both(s.inputs[0])};
+}
+
+std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
+  const std::int64_t C = s.inputs[0].shape[1];
+  return channel_kernel(C, [C, M = rows_of(s.inputs[0])](const Operands& t, const Channels& k) {
+    std::fill_n(k.sum, 2 * C, 0.0);
+    add_moments(t.input_f32(0), M, C, k.sum, k.products);
+    for (std::int64_t c = 0; c < C; ++c) {
+      t.output_f32(0)[c] = static_cast<float>(k.sum[c] / static_cast<double>(M));
+      t.output_f32(0)[C + c] = static_cast<float>(k.products[c] / static_cast<double>(M));
+    }
+  });
+}
+
+Work moments_work(const Signature& s) {
+  return passes(s, 2, {.flops = 3, .vectors = 2, .compute_sets = 2});
+}
+
+Result<std::vector<TensorType>> statistics_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].shape.size() != 2 || s.inputs[0].shape[0] != 2 ||
+      s.inputs[0].data != DataType::kF32) {
+    return shape_error(kinds::kBatchNormStatistics, s, "moments f32[2,C]");
+  }
+  return std::vector{channels(s.inputs[0]), channels(s.inputs[0])};
+}
+
+std::unique_ptr<Kernel> statistics_numerics(const Signature& s) {
+  return make_kernel([C = s.inputs[0].shape[1]](const Operands& t) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      const auto mean = static_cast<double>(t.input_f32(0)[c]);
+      t.output_f32(0)[c] = t.input_f32(0)[c];
+      t.output_f32(1)[c] = static_cast<float>(std::max(0.0, static_cast<double>(t.input_f32(0)[C + c]) - mean * mean));
+    }
+  });
+}
+
+Work statistics_work(const Signature& s) {
+  return elementwise_work(s, 2);
 }
 
 Result<std::vector<TensorType>> inference_shape(const Signature& s) {
@@ -274,12 +340,73 @@ std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
 /// Counts popnn's passes, each of which reads or writes a tensor of the size of x: whitening x (4), its product with dy
 /// (3), the sums of dy and of the product, which load 16 B per cycle (1), dy minus both means (5), and the factor (2).
 Work gradient_work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.memory_traffic = s.inputs[0].bytes() * 15;
-  work.vector_flops = 9 * s.inputs[0].elements();
-  work.exchanged = s.inputs[1].bytes() * 4;
-  work.compute_sets = 3;
-  return work;
+  return passes(s, 15, {.flops = 9, .vectors = 4, .compute_sets = 3});
+}
+
+/// Over a group of replicas, the gradient is computed in two operations, which share gradient_work's passes. An
+/// all-reduce between them averages `sums` over the group.
+///
+///   batch_norm_sums(x, mean, variance, dy) eps=.  ->  dw [C], db [C], sums [2,C], a copy of db and dw
+///   batch_norm_group_gradient(x, w, mean, variance, dy, sums) eps=.  ->  dx
+Result<std::vector<TensorType>> sums_shape(const Signature& s) {
+  if (s.inputs.size() != 4 || !has_channels_inside(s.inputs[0]) || s.inputs[0].elements() == 0 ||
+      s.inputs[1] != channels(s.inputs[0]) || s.inputs[2] != s.inputs[1] || s.inputs[3] != s.inputs[0]) {
+    return shape_error(kinds::kBatchNormSums, s, "x, mean, variance, dy and eps > 0");
+  }
+  return std::vector{s.inputs[1], s.inputs[1], both(s.inputs[0])};
+}
+
+std::unique_ptr<Kernel> sums_numerics(const Signature& s) {
+  const std::int64_t C = s.inputs[0].shape[1];
+  return channel_kernel(
+      C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](const Operands& t, const Channels& k) {
+        std::fill_n(k.sum, 2 * C, 0.0);
+        add_gradient_moments(t.input_f32(0), t.input_f32(3), t.input_f32(1), M, C, k.sum, k.products);
+        for (std::int64_t c = 0; c < C; ++c) {
+          const double r = 1.0 / std::sqrt(static_cast<double>(t.input_f32(2)[c]) + eps);
+          t.output_f32(0)[c] = static_cast<float>(k.products[c] * r);
+          t.output_f32(1)[c] = static_cast<float>(k.sum[c]);
+          t.output_f32(2)[c] = t.output_f32(1)[c];
+          t.output_f32(2)[C + c] = t.output_f32(0)[c];
+        }
+      });
+}
+
+Work sums_work(const Signature& s) {
+  return passes(s, 8, {.flops = 4, .vectors = 4, .compute_sets = 2});
+}
+
+Result<std::vector<TensorType>> group_gradient_shape(const Signature& s) {
+  Signature without_sums = s;
+  if (!s.inputs.empty()) {
+    without_sums.inputs.pop_back();
+  }
+  const auto others = gradient_shape(without_sums);
+  if (!others || s.inputs.back() != both(s.inputs[0])) {
+    return shape_error(kinds::kBatchNormGroupGradient, s, "x, w, mean, variance, dy, sums f32[2,C] and eps > 0");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+/// Computes dx as gradient_numerics does, from sums of all replicas.
+std::unique_ptr<Kernel> group_gradient_numerics(const Signature& s) {
+  const std::int64_t C = s.inputs[0].shape[1];
+  return channel_kernel(
+      C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](const Operands& t, const Channels& k) {
+        for (std::int64_t c = 0; c < C; ++c) {
+          const double r = 1.0 / std::sqrt(static_cast<double>(t.input_f32(3)[c]) + eps);
+          const double scale = static_cast<double>(t.input_f32(1)[c]) * r;
+          const double share = scale / static_cast<double>(M);
+          k.scale[c] = static_cast<float>(scale);
+          k.slope[c] = static_cast<float>(-share * r * static_cast<double>(t.input_f32(5)[C + c]));
+          k.shift[c] = static_cast<float>(-share * static_cast<double>(t.input_f32(5)[c]));
+        }
+        combine(t.input_f32(0), t.input_f32(4), t.input_f32(2), M, C, k, t.output_f32(0));
+      });
+}
+
+Work group_gradient_work(const Signature& s) {
+  return passes(s, 7, {.flops = 5, .vectors = 0, .compute_sets = 1});
 }
 
 void set_gradients(Differentiator& d, const std::string& kind, TensorId mean, TensorId variance) {
@@ -293,7 +420,7 @@ void set_gradients(Differentiator& d, const std::string& kind, TensorId mean, Te
 
 void training_gradient(Differentiator& d) {
   const std::vector<TensorId> outputs = d.operation().outputs;
-  set_gradients(d, "batch_norm_training_gradient", outputs[1], outputs[2]);
+  set_gradients(d, kinds::kBatchNormTrainingGradient, outputs[1], outputs[2]);
 }
 
 void inference_gradient(Differentiator& d) {
@@ -310,7 +437,12 @@ std::vector<Operator> operators() {
       in_place({kinds::kBatchNormInference, inference_shape, inference_gradient, inference_work, inference_numerics},
                {0}),
       {kinds::kBatchNormUpdate, update_shape, nullptr, update_work, update_numerics},
-      {"batch_norm_training_gradient", gradient_shape, nullptr, gradient_work, training_gradient_numerics},
+      {kinds::kBatchNormMoments, moments_shape, nullptr, moments_work, moments_numerics, nullptr, nullptr, nullptr, 0},
+      {kinds::kBatchNormStatistics, statistics_shape, nullptr, statistics_work, statistics_numerics, nullptr, nullptr,
+       nullptr, 0},
+      {kinds::kBatchNormSums, sums_shape, nullptr, sums_work, sums_numerics, nullptr, nullptr, nullptr, 2},
+      {kinds::kBatchNormGroupGradient, group_gradient_shape, nullptr, group_gradient_work, group_gradient_numerics},
+      {kinds::kBatchNormTrainingGradient, gradient_shape, nullptr, gradient_work, training_gradient_numerics},
       {"batch_norm_inference_gradient", gradient_shape, nullptr, gradient_work, inference_gradient_numerics},
   };
 }

@@ -27,6 +27,10 @@
 /// logit (the first, if several are equal) is at the label. If all rows are ignored, all three results are 0. Rows are
 /// summed in order, in double, and the sum is rounded once.
 ///
+///   join_losses(loss_0, correct_0, count_0, loss_1, ...)  ->  loss, correct, count
+///
+/// joins the results of several parts of a batch: the mean of the losses weighted by their counts, and the sums.
+///
 /// The optional attribute smoothing=s, 0 <= s < 1, smooths the labels, as in torch.nn.CrossEntropyLoss: a label stands
 /// for the probability (1 - s) of its class plus s / K of every class. Without it, s is 0.
 namespace poprun::ops::softmax {
@@ -339,6 +343,73 @@ void loss_gradient(Differentiator& d) {
                                 op.attributes, {0})[0]);
 }
 
+bool are_scalars(const std::vector<TensorType>& types) {
+  return std::ranges::all_of(types, [](const TensorType& t) { return t == TensorType{DataType::kF32, {}, {}}; });
+}
+
+Result<std::vector<TensorType>> join_shape(const Signature& s) {
+  if (s.inputs.empty() || s.inputs.size() % 3 != 0 || !are_scalars(s.inputs)) {
+    return shape_error(kinds::kJoinLosses, s, "three scalars for each part: loss, correct, count");
+  }
+  return std::vector<TensorType>(3, s.inputs[0]);
+}
+
+std::unique_ptr<Kernel> join_numerics(const Signature& s) {
+  return make_kernel([parts = s.inputs.size() / 3](const Operands& t) {
+    double loss = 0;
+    double correct = 0;
+    double count = 0;
+    for (std::size_t k = 0; k < parts; ++k) {
+      const auto of_part = static_cast<double>(*t.input_f32(3 * k + 2));
+      loss += static_cast<double>(*t.input_f32(3 * k)) * of_part;
+      correct += static_cast<double>(*t.input_f32(3 * k + 1));
+      count += of_part;
+    }
+    *t.output_f32(0) = count == 0 ? 0.0F : static_cast<float>(loss / count);
+    *t.output_f32(1) = static_cast<float>(correct);
+    *t.output_f32(2) = static_cast<float>(count);
+  });
+}
+
+Work join_work(const Signature& s) {
+  return elementwise_work(s, 2);
+}
+
+/// join_losses_gradient(dloss, count_0, count_1, ...)  ->  dloss_0, dloss_1, ...: dloss * count_k / sum of the counts
+Result<std::vector<TensorType>> join_gradient_shape(const Signature& s) {
+  if (s.inputs.size() < 2 || !are_scalars(s.inputs)) {
+    return shape_error("join_losses_gradient", s, "dloss and the count of each part");
+  }
+  return std::vector<TensorType>(s.inputs.size() - 1, s.inputs[0]);
+}
+
+std::unique_ptr<Kernel> join_gradient_numerics(const Signature& s) {
+  return make_kernel([parts = s.inputs.size() - 1](const Operands& t) {
+    double count = 0;
+    for (std::size_t k = 0; k < parts; ++k) {
+      count += static_cast<double>(*t.input_f32(k + 1));
+    }
+    const double each = count == 0 ? 0.0 : static_cast<double>(*t.input_f32(0)) / count;
+    for (std::size_t k = 0; k < parts; ++k) {
+      *t.output_f32(k) = static_cast<float>(each * static_cast<double>(*t.input_f32(k + 1)));
+    }
+  });
+}
+
+void join_gradient(Differentiator& d) {
+  const std::vector<TensorId> in = d.operation().inputs;
+  std::vector<TensorId> operands = {d.output_gradient(0)};
+  std::vector<std::size_t> losses;
+  for (std::size_t k = 0; k < in.size(); k += 3) {
+    losses.push_back(k);
+    operands.push_back(in[k + 2]);
+  }
+  const std::vector<TensorId> gradients = d.add("join_losses_gradient", operands, {}, losses);
+  for (std::size_t k = 0; k < gradients.size(); ++k) {
+    d.set_input_gradient(losses[k], gradients[k]);
+  }
+}
+
 }  // namespace
 
 std::vector<Operator> operators() {
@@ -350,7 +421,9 @@ std::vector<Operator> operators() {
           {"log_softmax_gradient", gradient_shape<LogSoftmax>, nullptr, gradient_work, gradient_numerics<LogSoftmax>},
           {1}),
       {kinds::kSoftmaxCrossEntropy, loss_shape, loss_gradient, loss_work, loss_numerics},
-      {"softmax_cross_entropy_gradient", loss_gradient_shape, nullptr, loss_work, loss_gradient_numerics}};
+      {"softmax_cross_entropy_gradient", loss_gradient_shape, nullptr, loss_work, loss_gradient_numerics},
+      {kinds::kJoinLosses, join_shape, join_gradient, join_work, join_numerics},
+      {"join_losses_gradient", join_gradient_shape, nullptr, join_work, join_gradient_numerics}};
 }
 
 }  // namespace poprun::ops::softmax

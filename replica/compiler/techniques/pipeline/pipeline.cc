@@ -209,6 +209,7 @@ class Rest {
     for (const TensorId id : reduction.tensors) {
       AllReduce& part = by_ipu[homes_.of(id).value_or(first_ipu_)];
       part.reduction = reduction.reduction;
+      part.group = reduction.group;
       part.tensors.push_back(id);
     }
     for (const auto& [ipu, part] : by_ipu) {

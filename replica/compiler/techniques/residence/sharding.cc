@@ -197,7 +197,7 @@ class RegionSharding {
   }
 
   void reduce(const AllReduce& reduced) {
-    AllReduce rest{reduced.reduction, false, {}};
+    AllReduce rest{reduced.reduction, false, {}, reduced.group};
     ReduceScatter scatter{reduced.reduction, {}, {}, shards_.group()};
     for (const TensorId id : reduced.tensors) {
       if (scattered_.contains(id) && !shards_.reside(id)) {

@@ -72,6 +72,10 @@ void use_phases(TestedJob& job) {
 void serialise(TestedJob& job) {
   make_gpt2(job);
   job.config.mutable_model()->set_embedding_serialisation_factor(2);
+  proto::ProductSetting& head = *job.config.mutable_model()->add_serialised_sequence();
+  head.set_text("lm_head=2");
+  head.set_operators("lm_head");
+  head.set_slices(2);
   job.config.mutable_training()->set_loss_mean("tokens");
   job.config.mutable_training()->set_clip_norm(1);
   proto::ProductSetting& all = *job.config.mutable_memory()->add_available_memory_proportion();
@@ -93,6 +97,11 @@ void infer(TestedJob& job) {
   job.config.mutable_topology()->set_ipus_per_replica(2);
 }
 
+void span_norms(TestedJob& job) {
+  job.config.mutable_model()->set_name("resnet18");
+  job.config.mutable_model()->set_norm_span(2);
+}
+
 void import(TestedJob& job) {
   testing::OnnxBuilder file;
   file.input("images", {-1, 1, 28, 28}).output("logits", {-1, 10});
@@ -112,6 +121,7 @@ const std::vector<std::pair<const char*, Change>> kJobs = {{"Plain", [](TestedJo
                                                            {"Serialised", serialise},
                                                            {"Half", use_half},
                                                            {"Inference", infer},
+                                                           {"NormSpan", span_norms},
                                                            {"Onnx", import}};
 
 ReadModel reader(const TestedJob& job) {

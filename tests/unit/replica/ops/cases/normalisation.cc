@@ -61,6 +61,41 @@ Definition batch_norm_gradient(bool training) {
   };
 }
 
+Arrays batch_norm_moments(const Arrays& in, const Attributes& /*a*/) {
+  const std::int64_t C = in[0].shape[1];
+  const Moments m(in[0], {C}, channel_of);
+  Array moments({2, C});
+  for (std::int64_t c = 0; c < C; ++c) {
+    moments({0, c}) = m.mean({c});
+    moments({1, c}) = m.variance({c}) + m.mean({c}) * m.mean({c});
+  }
+  return {moments};
+}
+
+Arrays batch_norm_statistics(const Arrays& in, const Attributes& /*a*/) {
+  const std::int64_t C = in[0].shape[1];
+  Arrays statistics = {Array({C}), Array({C})};
+  for (std::int64_t c = 0; c < C; ++c) {
+    statistics[0]({c}) = in[0]({0, c});
+    statistics[1]({c}) = in[0]({1, c}) - in[0]({0, c}) * in[0]({0, c});
+  }
+  return statistics;
+}
+
+Arrays batch_norm_sums(const Arrays& in, const Attributes& a) {
+  const std::int64_t C = in[0].shape[1];
+  Arrays sums = {Array({C}), Array({C}), Array({2, C})};
+  for_each_index(in[0].shape, [&](const Shape& i) {
+    const Shape c = channel_of(i);
+    const double whitened = (in[0](i) - in[1](c)) / std::sqrt(in[2](c) + a.real("eps"));
+    sums[0](c) += in[3](i) * whitened;
+    sums[1](c) += in[3](i);
+    sums[2]({1, c[0]}) += in[3](i) * whitened;
+    sums[2]({0, c[0]}) += in[3](i);
+  });
+  return sums;
+}
+
 /// Elements of 2 channels and 3 rows, which are fixed so that their statistics can be given, too.
 const std::vector<double> kRows = {0.5, -1, 2, 3, -1.5, 0.25};
 
@@ -94,6 +129,30 @@ void add_batch_norm(std::vector<Case>& all) {
                  a,
                  batch_norm_gradient(true),
                  {0x1p-20, 16}});
+  for (const Input& x : {half_image({2, 5, 3, 3}), half({43, 5})}) {
+    all.push_back({"batch_norm_moments", {x}, {}, batch_norm_moments, error, kUsual});
+    all.push_back(
+        {"batch_norm_sums", {x, single({5}), single({5}, 0.1, 2), x}, a, batch_norm_sums, {0x1p-20, 43}, kUsual});
+  }
+  all.push_back({"batch_norm_statistics",
+                 {given(single({2, 3}), {0.5, -2, 0, 1, 4.5, 2})},
+                 {},
+                 batch_norm_statistics,
+                 {0x1p-20, 4}});
+  // With the sums of these rows alone, the gradient over a group is that of the batch.
+  const std::vector<double> dy = {1, -0.5, 0.25, 2, -1, 0.125};
+  Array gradient({3, 2});
+  gradient.values = dy;
+  const Arrays sums = batch_norm_sums({rows, m.mean, m.variance, gradient}, a);
+  all.push_back(
+      {"batch_norm_group_gradient",
+       {given(half({3, 2}), kRows), half({2}, 0.5, 2), given(single({2}), m.mean.values),
+        given(single({2}), m.variance.values), given(half({3, 2}), dy), given(single({2, 2}), sums[2].values)},
+       a,
+       [](const Arrays& in, const Attributes& attributes) {
+         return Arrays{batch_norm_gradient(true)(in, attributes)[0]};
+       },
+       {0x1p-20, 16}});
 }
 
 /// Returns w and b after the fold.
@@ -261,6 +320,41 @@ void add_softmax(std::vector<Case>& all) {
   }
 }
 
+/// The mean of the losses weighted by their counts, and the sums of both others.
+Arrays join_losses(const Arrays& in, const Attributes& /*a*/) {
+  Arrays joined(3, Array({}));
+  for (std::size_t k = 0; k < in.size(); k += 3) {
+    joined[0]({}) += in[k]({}) * in[k + 2]({});
+    joined[1]({}) += in[k + 1]({});
+    joined[2]({}) += in[k + 2]({});
+  }
+  joined[0]({}) /= std::max(joined[2]({}), 1.0);
+  return joined;
+}
+
+void add_join_losses(std::vector<Case>& all) {
+  for (const double count : {0.0, 5.0}) {  // Without labels, all results are 0.
+    const std::vector<Input> parts = {scalar(count == 0 ? 0 : 2.5),
+                                      scalar(count - 2 * (count > 0 ? 1 : 0)),
+                                      scalar(count),
+                                      scalar(count == 0 ? 0 : 0.75),
+                                      scalar(0),
+                                      scalar(count / 5)};
+    all.push_back({"join_losses", parts, {}, join_losses, {0x1p-20, 2}});
+    all.push_back({"join_losses_gradient",
+                   {scalar(1024), parts[2], parts[5]},
+                   {},
+                   [](const Arrays& in, const Attributes& /*a*/) {
+                     const double sum = std::max(in[1]({}) + in[2]({}), 1.0);
+                     Arrays gradients(2, Array({}));
+                     gradients[0]({}) = in[0]({}) * in[1]({}) / sum;
+                     gradients[1]({}) = in[0]({}) * in[2]({}) / sum;
+                     return gradients;
+                   },
+                   {0x1p-20, 2}});
+  }
+}
+
 }  // namespace
 
 std::vector<Case> normalisation_cases() {
@@ -269,6 +363,7 @@ std::vector<Case> normalisation_cases() {
   add_fold_batch_norm(all);
   add_layer_norm(all);
   add_softmax(all);
+  add_join_losses(all);
   return all;
 }
 
