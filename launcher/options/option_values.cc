@@ -106,8 +106,7 @@ Read<std::string> Choice::read(const std::string& text) const {
 }
 
 Read<std::string> HostCall::read(const std::string& text) const {
-  const bool named = std::ranges::find(host_calls(), text, &FittedSeconds::name) != host_calls().end();
-  if (!named && !Real{0, 3600}.read(text)) {
+  if (!is_framework(text) && !Real{0, 3600}.read(text)) {
     return allowed(fmt::format("{} or a number of seconds from 0 to 3600", fmt::join(names_of_host_calls(), ", ")));
   }
   return text == "none" ? "" : text;

@@ -74,12 +74,15 @@ std::string host_text(const proto::HostTime& host) {
            : bytes < 1048576 ? fmt::format("{:.1f} KiB", bytes / 1024)
                              : fmt::format("{:.1f} MiB", bytes / 1048576);
   };
+  const std::string streams = fmt::format("{} in, {} out, {} included", size(host.bytes_to_device()),
+                                          size(host.bytes_from_device()), duration_text(host.stream_seconds()));
+  if (host.call_seconds() == 0) {
+    return streams;
+  }
   const std::string calls = host.calls() == 1  ? "1 call"
                             : host.calls() < 1 ? fmt::format("1 call in {:.0f}", 1 / host.calls())
                                                : fmt::format("{:.0f} calls", host.calls());
-  return fmt::format("{} in, {} out, {} included; {}, {} {}", size(host.bytes_to_device()),
-                     size(host.bytes_from_device()), duration_text(host.stream_seconds()), calls,
-                     duration_text(host.call_seconds()),
+  return fmt::format("{}; {}, {} {}", streams, calls, duration_text(host.call_seconds()),
                      host.calls_are_counted() ? "included (device.host-call)" : "on top (fitted)");
 }
 

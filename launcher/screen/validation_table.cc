@@ -65,8 +65,17 @@ void add_scaling(const std::vector<validation::Scaling>& all, std::string& text)
 }
 
 std::string fitted_value(const FittedSeconds& number) {
-  return number.seconds_per_parameter > 0 ? fmt::format("{:.2g} ns per parameter", 1e9 * number.seconds_per_parameter)
-                                          : duration_text(number.seconds);
+  std::vector<std::string> parts;
+  if (number.seconds > 0) {
+    parts.push_back(duration_text(number.seconds));
+  }
+  if (number.seconds_per_parameter > 0) {
+    parts.push_back(fmt::format("{:.2g} ns per parameter", 1e9 * number.seconds_per_parameter));
+  }
+  if (number.seconds_per_byte > 0) {
+    parts.push_back(fmt::format("{:.2g} ns per byte", 1e9 * number.seconds_per_byte));
+  }
+  return fmt::format("{}", fmt::join(parts, " and "));
 }
 
 constexpr std::size_t kLinesMax = 20;

@@ -140,6 +140,7 @@ std::string json_of(const std::vector<Row>& rows) {
     json["fitted"].push_back({{"name", number.name},
                               {"seconds", number.seconds},
                               {"seconds_per_parameter", number.seconds_per_parameter},
+                              {"seconds_per_byte", number.seconds_per_byte},
                               {"rows", number.rows}});
   }
   return json.dump(2);

@@ -141,8 +141,23 @@ proto::HostTime host_time(const Program& program, const proto::Function& functio
   host.set_bytes_from_device(mean(static_cast<double>(traffic.from_device.count())));
   host.set_stream_seconds(mean(device_seconds(program, streams)));
   host.set_calls(mean(1));
-  host.set_call_seconds(mean(kInferenceCall.seconds));
   return host;
+}
+
+/// Adds the time of the host's calls: what device.host-call asks for or, in inference without it, the fitted time of a
+/// call, which is not part of the step.
+void set_calls(const proto::RunConfig& config, std::uint64_t parameters, proto::HostTime& host) {
+  const std::string& asked = config.device().host_call();
+  if (!asked.empty()) {
+    host.set_calls(1.0 / std::max(1U, config.device().steps_per_call()));
+    host.set_calls_are_counted(true);
+  }
+  if (config.inference() && (asked.empty() || is_framework(asked))) {
+    host.set_call_seconds(kInferenceCall.seconds * host.calls() +
+                          kInferenceCall.seconds_per_byte * host.bytes_to_device());
+  } else {
+    host.set_call_seconds(host_call_seconds(asked, parameters) * host.calls());
+  }
 }
 
 /// Adds the parts of stages that `steps` call to `parts`, keyed by name.
@@ -214,11 +229,8 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   }
   device.set_compared_error(error_of_such_jobs(config));
   *device.mutable_host() = host_time(program, called, call, steps);
-  if (const std::string& host_call = config.device().host_call(); !inference && !host_call.empty()) {
-    const double steps_per_call = std::max(1U, config.device().steps_per_call());
-    device.mutable_host()->set_calls(1 / steps_per_call);
-    device.mutable_host()->set_call_seconds(host_call_seconds(host_call, program.parameter_count()) / steps_per_call);
-    device.mutable_host()->set_calls_are_counted(true);
+  set_calls(config, program.parameter_count(), *device.mutable_host());
+  if (device.host().calls_are_counted()) {
     device.set_step_seconds(device.step_seconds() + device.host().call_seconds());
   }
   device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) / device.step_seconds());

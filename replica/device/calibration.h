@@ -13,6 +13,7 @@ struct FittedSeconds {
   std::string_view name;
   double seconds = 0;
   double seconds_per_parameter = 0;  ///< For each trained parameter of the model.
+  double seconds_per_byte = 0;       ///< For each byte that the host sends to the device.
   std::string_view rows;             ///< The published results, named as in `validate`, that determine the number.
 };
 
@@ -20,6 +21,9 @@ struct FittedSeconds {
 /// time does not depend on gradient accumulation. The default framework is "none", with time 0. With PyTorch, the time
 /// grows with the model; nobody has published why.
 std::span<const FittedSeconds> host_calls();
+
+/// Returns whether `text` is the name of one of host_calls().
+bool is_framework(std::string_view text);
 
 /// Returns the host time of a training step of a model with that many parameters: that of the framework called
 /// `text`, or the number of seconds in `text`. "" and other text mean 0; the launcher has checked the value.
@@ -36,7 +40,7 @@ double compared_error(std::string_view kind);
 /// Time to start one collective between replicas.
 extern const FittedSeconds kCollectiveStart;
 
-/// Host time of a call in inference through PyTorch, one call per batch.
+/// Host time of a call in inference through PyTorch, which copies the call's inputs before it streams them.
 extern const FittedSeconds kInferenceCall;
 
 }  // namespace poprun

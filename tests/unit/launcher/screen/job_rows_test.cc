@@ -40,10 +40,11 @@ TEST(JobRows, GiveMemoryWithoutZeroes) {
 }
 
 TEST(JobRows, TellTheHostsPartOfAStepAndWhatComesBesides) {
-  EXPECT_EQ(host_text(host(602'112.0 * 20, 80'000, 2.19e-3, 1, 1.45e-3)),
-            "11.5 MiB in, 78.1 KiB out, 2.190 ms included; 1 call, 1.450 ms on top (fitted)");
+  EXPECT_EQ(host_text(host(602'112.0 * 20, 80'000, 2.19e-3, 1, 1.68e-3)),
+            "11.5 MiB in, 78.1 KiB out, 2.190 ms included; 1 call, 1.680 ms on top (fitted)");
   EXPECT_EQ(host_text(host(12.5, 0, 1e-6, 1.0 / 100, 18.5e-6)),
             "12 B in, 0 B out, 1.0 us included; 1 call in 100, 18.5 us on top (fitted)");
+  EXPECT_EQ(host_text(host(12.5, 0, 1e-6, 1, 0)), "12 B in, 0 B out, 1.0 us included");  // The call's is unknown.
   proto::HostTime counted = host(12.5, 0, 1e-6, 1, 0.16);
   counted.set_calls_are_counted(true);
   EXPECT_EQ(host_text(counted), "12 B in, 0 B out, 1.0 us included; 1 call, 160.000 ms included (device.host-call)");

@@ -90,7 +90,7 @@ TEST(HostTraffic, CountsEveryRoundOfEveryCall) {
   EXPECT_EQ(traffic.from_device, Bytes{4});
 }
 
-TEST(DeviceTime, KeepsWhatCallsTakeOnTheHostOutOfTheStep) {
+TEST(DeviceTime, OfAStepHasTheTrafficOfTheHost) {
   const proto::DeviceTime time = device_time(streaming_program("train"), one_replica(), {});
 
   EXPECT_DOUBLE_EQ(time.step_seconds(), 4070e-9);  // At 1 GHz.
@@ -98,7 +98,7 @@ TEST(DeviceTime, KeepsWhatCallsTakeOnTheHostOutOfTheStep) {
   EXPECT_EQ(time.host().bytes_from_device(), 4);
   EXPECT_DOUBLE_EQ(time.host().stream_seconds(), 70e-9);
   EXPECT_EQ(time.host().calls(), 1);
-  EXPECT_DOUBLE_EQ(time.host().call_seconds(), 1.45e-3);
+  EXPECT_EQ(time.host().call_seconds(), 0);  // Unknown in training, without device.host-call.
   EXPECT_THAT(time.stages(), IsEmpty());
 }
 
@@ -131,7 +131,7 @@ TEST(DeviceTime, SharesTheHostCallAmongTheStepsOfACall) {
   EXPECT_DOUBLE_EQ(time.step_seconds(), without.step_seconds() + 0.01);
 }
 
-TEST(DeviceTime, SharesOneCallAmongTheBatchesOfInference) {
+TEST(DeviceTime, OfABatchIncludesTheHostCallIfTheJobAsksForIt) {
   proto::RunConfig config = one_replica();
   config.set_inference(true);
 
@@ -139,7 +139,19 @@ TEST(DeviceTime, SharesOneCallAmongTheBatchesOfInference) {
 
   EXPECT_EQ(time.host().bytes_to_device(), 35);
   EXPECT_EQ(time.host().calls(), 0.25);
-  EXPECT_DOUBLE_EQ(time.host().call_seconds(), 1.45e-3 / 4);
+  const double copying = 35 * 0.2012e-3 / 602'112;
+  EXPECT_DOUBLE_EQ(time.host().call_seconds(), 1.68e-3 / 4 + copying);
+  EXPECT_FALSE(time.host().calls_are_counted());
+
+  config.mutable_device()->set_host_call("poptorch");  // One call per batch, and its time is part of the batch.
+  const proto::DeviceTime counted = device_time(streaming_program("evaluate"), config, {.test_batches = 4});
+  EXPECT_EQ(counted.host().calls(), 1);
+  EXPECT_DOUBLE_EQ(counted.step_seconds(), time.step_seconds() + 1.68e-3 + copying);
+
+  config.mutable_device()->set_host_call("0.5");
+  config.mutable_device()->set_steps_per_call(2);
+  EXPECT_DOUBLE_EQ(device_time(streaming_program("evaluate"), config, {.test_batches = 4}).step_seconds(),
+                   time.step_seconds() + 0.25);
 }
 
 TEST(Compile, SaysWhatEachStageHolds) {
