@@ -10,96 +10,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/replica/texts.h"
+#include "tests/unit/replica/compiler/pass_text.h"
 
 namespace poprun::passes_test {
 namespace {
 
+using namespace pass_text;
 using ::testing::HasSubstr;
-
-const Pass& pass_of(std::string_view name) {
-  return *std::ranges::find(all_passes(), name, &Pass::name);
-}
-
-/// Reads a partly built job from its graph's text: "train" has the regions begin, micro-batch and update, and
-/// NAME.gradient or NAME.accumulator is the gradient of parameter NAME; the suffix .1 marks that of a second use.
-Job job_of(std::string_view text) {
-  auto graph = parse_graph(text);
-  EXPECT_TRUE(graph) << graph.error().message;
-  Job job;
-  job.graph = *graph;
-  const auto train = std::ranges::find(job.graph.functions, "train", &Function::name);
-  if (train == job.graph.functions.end()) {
-    return job;
-  }
-  const auto index = static_cast<std::size_t>(train - job.graph.functions.begin());
-  const auto find = [&](const std::string& name) { return job.graph.has(name) ? job.graph.find(name) : TensorId{0}; };
-  job.training = TrainingStep{.begin = {index, 0},
-                              .micro_batch = {index, 1},
-                              .update = {index, 2},
-                              .scalars = {.rate = find("learning-rate"), .step = find("step")},
-                              .metrics = find("train.metrics"),
-                              .loss = find("loss")};
-  for (const TensorId id : tensors_by_name(job.graph, {Role::kParameter})) {
-    for (const char* suffix : {".accumulator", ".gradient"}) {
-      const std::string name = job.graph.tensor(id).name + suffix;
-      if (job.graph.has(name)) {
-        job.training->gradients.push_back({id, job.graph.find(name)});
-        if (job.graph.has(name + ".1")) {
-          job.training->gradients.push_back({id, job.graph.find(name + ".1")});
-        }
-        break;
-      }
-    }
-  }
-  return job;
-}
-
-/// Runs a pass; returns the new tensors and the functions of its result as text, or why it is refused.
-std::string after(std::string_view name, std::string_view text, const CompileOptions& options) {
-  const Job before = job_of(text);
-  Job job = before;
-  const Pass& pass = pass_of(name);
-  EXPECT_TRUE(pass.applies(options));
-  if (const Status status = pass.run(options, job); !status) {
-    return status.error().message;
-  }
-  if (const Status status = pass.verify(options, before, job); !status) {
-    return status.error().message;
-  }
-  std::string lines;
-  for (std::size_t t = 0; t < job.graph.tensors().size(); ++t) {
-    const bool is_new =
-        t >= before.graph.tensors().size() || job.graph.tensors()[t].type != before.graph.tensors()[t].type;
-    if (is_new) {
-      lines += job.graph.tensors()[t].name + " : " + to_text(job.graph.tensors()[t].type) + "\n";
-    }
-  }
-  const std::string graph = to_text(job.graph);
-  return lines + graph.substr(graph.find("function train"));
-}
-
-/// Returns the verdict of a pass's verifier after `damage` to the pass's result.
-std::string verdict_on(std::string_view name, std::string_view text, const CompileOptions& options,
-                       const std::function<void(Job&)>& damage) {
-  const Job before = job_of(text);
-  Job job = before;
-  EXPECT_TRUE(pass_of(name).run(options, job));
-  EXPECT_TRUE(pass_of(name).verify(options, before, job)) << "before the damage";
-  damage(job);
-  const Status status = pass_of(name).verify(options, before, job);
-  return status ? "" : status.error().message;
-}
-
-std::vector<Operation>& operations(Job& job, Place place) {
-  return job.graph.at(place).operations;
-}
-
-/// Removes the only operation of a kind.
-void remove(Job& job, Place place, std::string_view kind) {
-  EXPECT_EQ(std::erase_if(operations(job, place), [&](const Operation& operation) { return operation.kind == kind; }),
-            1);
-}
 
 /// The forward pass of a training step, with the step's beginning. The loss is the sum of w * x.
 constexpr std::string_view kForward = R"(
@@ -121,32 +38,6 @@ constexpr std::string_view kForward = R"(
     x = stream_in() stream="train"
     y = mul(x, w)
     loss = sum_to(y) layout="row-major" shape=[]
-    repeat 1
-)";
-
-/// The same step with a gradient and running statistics that no operation uses yet.
-constexpr std::string_view kBackward = R"(
-    tensor w : f32[2] parameter
-    tensor v : f32[2] parameter
-    tensor running : f32[2] buffer
-    tensor x : f32[2] stream
-    tensor learning-rate : f32[] stream
-    tensor step : f32[] stream
-    tensor train.metrics : f32[3,3] metric
-    tensor loss : f32[] activation
-    tensor w.gradient : f32[2] gradient
-    function load
-    repeat 1
-    w = initialise() uniform=0.5
-    v = initialise() constant=1.0
-    running = initialise() constant=0.0
-    function train
-    repeat 1
-    learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3,3] value=0.0
-    repeat 1
-    x = stream_in() stream="train"
-    w.gradient = mul(x, v)
     repeat 1
 )";
 
@@ -183,18 +74,6 @@ constexpr std::string_view kTied = R"(
     w.gradient.1 = mul(x.gradient, x)
     repeat 1
 )";
-
-CompileOptions options() {
-  CompileOptions options;
-  options.optimizer.name = "sgd";
-  return options;
-}
-
-CompileOptions options_with(const std::function<void(CompileOptions&)>& change) {
-  CompileOptions changed = options();
-  change(changed);
-  return changed;
-}
 
 TEST(Passes, DifferentiationAppendsTheBackwardPass) {
   EXPECT_THAT(after("differentiation", kForward, options()),
@@ -548,191 +427,6 @@ TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
       HasSubstr("'v' is not trained, but is written"));
 }
 
-TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
-  const auto from_host = options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
-  const Job before = job_of(kBackward);
-  Job job = before;
-  ASSERT_TRUE(pass_of("initial-weights").run(from_host, job));
-  EXPECT_TRUE(pass_of("initial-weights").verify(from_host, before, job));
-  EXPECT_THAT(to_text(job.graph), HasSubstr("function load\nrepeat 1\n"
-                                            "running, v, w = stream_in() stream=\"weights\"\n"
-                                            "function train\n"));
-}
-
-TEST(Passes, InitialWeightsLeaveThoseThatAreInitialisedHere) {
-  const auto in_part = options_with([](CompileOptions& o) {
-    o.initial_weights_from_host = true;
-    o.initialised_here = {"v"};
-  });
-  const Job before = job_of(kBackward);
-  Job job = before;
-  ASSERT_TRUE(pass_of("initial-weights").run(in_part, job));
-  EXPECT_TRUE(pass_of("initial-weights").verify(in_part, before, job));
-  EXPECT_THAT(to_text(job.graph), HasSubstr("running, w = stream_in() stream=\"weights\"\nv = "));
-  EXPECT_FALSE(pass_of("initial-weights")
-                   .verify(options_with([](CompileOptions& o) { o.initial_weights_from_host = true; }), before, job));
-}
-
-TEST(Passes, InitialWeightsThatMayBeOffTheChipComeOneByOne) {
-  const auto off_chip = options_with([](CompileOptions& o) {
-    o.initial_weights_from_host = true;
-    o.locations.weights = Storage::kOffChip;
-  });
-  const Job before = job_of(kBackward);
-  Job job = before;
-  ASSERT_TRUE(pass_of("initial-weights").run(off_chip, job));
-  EXPECT_TRUE(pass_of("initial-weights").verify(off_chip, before, job));
-  EXPECT_THAT(to_text(job.graph), HasSubstr("function load\nrepeat 1\n"
-                                            "running = stream_in() fields=[0] stream=\"weights\"\n"
-                                            "v = stream_in() fields=[1] stream=\"weights\"\n"
-                                            "w = stream_in() fields=[2] stream=\"weights\"\n"
-                                            "function train\n"));
-  std::swap(operations(job, job.graph.load())[0], operations(job, job.graph.load())[1]);
-  EXPECT_FALSE(pass_of("initial-weights").verify(off_chip, before, job));
-}
-
-TEST(Passes, InitialWeightsMustSetUpEachOnce) {
-  const auto from_host = options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
-  EXPECT_THAT(verdict_on("initial-weights", kBackward, from_host,
-                         [](Job& job) { operations(job, job.graph.load())[0].outputs.pop_back(); }),
-              HasSubstr("'w' does not come from the host"));
-}
-
-/// An inference job: z is normalised after a convolution with a bias, s after one whose result y2 is read again, and u
-/// after none.
-constexpr std::string_view kNorms = R"(
-    tensor x : f32[1,2,4,4]{nhwc} stream
-    tensor w : f32[3,2,1,1] parameter
-    tensor bias : f32[3] parameter
-    tensor w2 : f32[3,3,1,1] parameter
-    tensor scale : f32[3] parameter
-    tensor shift : f32[3] parameter
-    tensor shift2 : f32[3] parameter
-    tensor mean : f32[3] buffer
-    tensor variance : f32[3] buffer
-    tensor y : f32[1,3,4,4]{nhwc} activation
-    tensor z : f32[1,3,4,4]{nhwc} activation
-    tensor y2 : f32[1,3,4,4]{nhwc} activation
-    tensor s : f32[1,3,4,4]{nhwc} activation
-    tensor t : f32[1,3,4,4]{nhwc} activation
-    tensor u : f32[1,3,4,4]{nhwc} activation
-    function load
-    repeat 1
-    w = initialise() uniform=0.5
-    bias = initialise() uniform=0.5
-    w2 = initialise() uniform=0.5
-    scale = initialise() constant=1.0
-    shift = initialise() constant=0.0
-    shift2 = initialise() constant=0.0
-    mean = initialise() constant=0.0
-    variance = initialise() constant=1.0
-    function evaluate
-    repeat 1
-    x = stream_in() stream="test"
-    y = conv2d(x, w, bias) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]
-    z = batch_norm_inference(y, scale, shift, mean, variance) eps=0.1
-    y2 = conv2d(z, w2) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]
-    s = batch_norm_inference(y2, scale, shift2, mean, variance) eps=0.1
-    t = add(s, y2)
-    u = batch_norm_inference(t, scale, shift2, mean, variance) eps=0.1
-    stream_out(u) stream="outputs"
-)";
-
-CompileOptions folding() {
-  return options_with([](CompileOptions& o) {
-    o.inference = true;
-    o.fold_batch_norm = true;
-  });
-}
-
-/// Returns an inference job whose graph is kNorms or a similar text.
-Job inference_of(std::string_view text) {
-  Job job = job_of(text);
-  job.evaluation = Place{1, 0};
-  return job;
-}
-
-std::string verdict_on_folded(const std::function<void(Job&)>& damage) {
-  const Pass& pass = pass_of("batch-norm-folding");
-  const Job before = inference_of(kNorms);
-  Job job = before;
-  EXPECT_TRUE(pass.run(folding(), job));
-  EXPECT_TRUE(pass.verify(folding(), before, job)) << "before the damage";
-  damage(job);
-  const Status status = pass.verify(folding(), before, job);
-  return status ? "" : status.error().message;
-}
-
-TEST(Passes, BatchNormFoldingMakesANormPartOfTheConvolutionThatItAloneReads) {
-  const Pass& pass = pass_of("batch-norm-folding");
-  const Job before = inference_of(kNorms);
-  Job job = before;
-
-  ASSERT_TRUE(pass.applies(folding()));
-  ASSERT_TRUE(pass.run(folding(), job));
-
-  EXPECT_TRUE(pass.verify(folding(), before, job));
-  EXPECT_TRUE(verify_operations(job.graph));
-  const std::string text = to_text(job.graph);
-  EXPECT_THAT(text, HasSubstr("variance = initialise() constant=1.0\n"
-                              "w, shift = fold_batch_norm(w, shift, scale, mean, variance, bias) "
-                              "eps=0.1\n"
-                              "function evaluate\n"));
-  EXPECT_THAT(text, HasSubstr("x = stream_in() stream=\"test\"\n"
-                              "z = conv2d(x, w, shift) dilation=[1,1] groups=1 pad=[0,0,0,0] stride=[1,1]\n"
-                              "y2 = conv2d(z, w2) dilation"));
-  EXPECT_EQ(
-      testing::texts(job.notes),
-      std::vector<std::string>{"model.fold-batch-norm: 1 of 3 batch norms folded into the convolutions before "
-                               "them; the others do not follow a convolution, or share tensors with other operations"});
-}
-
-TEST(Passes, BatchNormFoldingLeavesWeightsThatOthersRead) {
-  const auto with = [](std::string_view operand) {
-    Job job = inference_of(kNorms);
-    operations(job, *job.evaluation)
-        .push_back({"stream_out", {job.graph.find(operand)}, {}, {{"stream", std::string{"outputs"}}}});
-    EXPECT_TRUE(pass_of("batch-norm-folding").run(folding(), job));
-    return to_text(job.graph).find("fold_batch_norm") != std::string::npos;
-  };
-
-  EXPECT_FALSE(with("w"));
-  EXPECT_FALSE(with("shift"));
-  EXPECT_FALSE(with("y"));
-  EXPECT_TRUE(with("scale")) << "only read";
-}
-
-TEST(Passes, BatchNormFoldingIsRefusedInTraining) {
-  const auto training = options_with([](CompileOptions& o) { o.fold_batch_norm = true; });
-  Job job = inference_of(kNorms);
-  const Pass& pass = pass_of("batch-norm-folding");
-  ASSERT_TRUE(pass.applies(training));
-
-  const Status status = pass.run(training, job);
-
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(status.error().message, HasSubstr("needs model.mode = inference, but the mode is training"));
-}
-
-TEST(Passes, BatchNormFoldingMustFoldWhatItTakesAway) {
-  EXPECT_THAT(verdict_on_folded([](Job& job) { remove(job, job.graph.load(), "fold_batch_norm"); }),
-              HasSubstr("adds 0 folds, but removes 1 operation"));
-  EXPECT_THAT(verdict_on_folded(
-                  [](Job& job) { operations(job, job.graph.load()).back().inputs[3] = job.graph.find("variance"); }),
-              HasSubstr("'w' is folded with the operands of another norm"));
-  EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, job.graph.load()).back().attributes.set("eps", 0.2); }),
-              HasSubstr("'w' is folded with the operands of another norm"));
-  EXPECT_THAT(
-      verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[1].inputs[2] = job.graph.find("bias"); }),
-      HasSubstr("'w' is folded, but its norm did not follow its convolution"));
-  EXPECT_THAT(verdict_on_folded(
-                  [](Job& job) { operations(job, *job.evaluation)[1].attributes.set("groups", std::int64_t{2}); }),
-              HasSubstr("'w' is folded with the operands of another norm"));
-  EXPECT_THAT(verdict_on_folded([](Job& job) { operations(job, *job.evaluation)[4].kind = "mul"; }),
-              HasSubstr("adds 1 fold, but changes 2 operations"));
-}
-
 TEST(Passes, PrecisionStoresWhatIsComputedInHalf) {
   const std::string text =
       after("precision", kForward, options_with([](CompileOptions& o) { o.precision.half = true; }));
@@ -743,20 +437,6 @@ TEST(Passes, PrecisionMustLeaveStreamsAlone) {
   EXPECT_THAT(verdict_on("precision", kForward, options_with([](CompileOptions& o) { o.precision.half = true; }),
                          [](Job& job) { job.graph.set_data_type(job.graph.find("x"), DataType::kF16); }),
               HasSubstr("'x' must stay float32"));
-}
-
-TEST(Passes, AModelWithoutWeightsNeedsNoneFromTheHost) {
-  const auto from_host = options_with([](CompileOptions& o) {
-    o.initial_weights_from_host = true;
-    o.inference = true;
-  });
-  const Job before = job_of(
-      "tensor x : f32[2] stream\nfunction load\nrepeat 1\nfunction evaluate\nrepeat 1\n"
-      "x = stream_in() stream=\"test\"\n");
-  Job job = before;
-  EXPECT_TRUE(pass_of("initial-weights").run(from_host, job));
-  EXPECT_TRUE(pass_of("initial-weights").verify(from_host, before, job));
-  EXPECT_EQ(to_text(job.graph), to_text(before.graph));
 }
 
 TEST(Passes, UpdateMustComeBehindTheExchange) {
