@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "replica/compiler/automatic.h"
+#include "replica/device/calibration.h"
 #include "replica/program/lanes.h"
 #include "tests/unit/replica/pipeline_program.h"
 #include "tests/unit/replica/training_job.h"
@@ -117,6 +118,19 @@ TEST(DeviceTime, OfAStepIncludesTheHostCallIfTheJobAsksForIt) {
     EXPECT_DOUBLE_EQ(time.step_seconds(), without.step_seconds() + seconds);
     EXPECT_DOUBLE_EQ(time.samples_per_second(), 4 / time.step_seconds());
   }
+}
+
+TEST(DeviceTime, IsComparedWithChipsOnlyForJobsLikeThePublishedOnes) {
+  proto::RunConfig config = one_replica();
+  config.mutable_model()->set_name("resnet50");
+  config.mutable_model()->set_precision("half");
+  const auto error = [&config] { return device_time(streaming_program("train"), config, {}).compared_error(); };
+  EXPECT_EQ(error(), compared_error("resnet50"));
+  config.mutable_model()->set_norm_span(2);
+  EXPECT_EQ(error(), 0);
+  config.mutable_model()->set_norm_span(1);
+  config.mutable_model()->set_precision("float");
+  EXPECT_EQ(error(), 0);
 }
 
 TEST(DeviceTime, SharesTheHostCallAmongTheStepsOfACall) {
