@@ -165,7 +165,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return 0;
   }
   if (options->list_models) {
-    return list_models(console);
+    return list_models(*options, console);
   }
   if (options->check_onnx) {
     return ask({"poprun-emu-onnx-check", *options->check_onnx}, "", console);

@@ -232,10 +232,10 @@ add_library(poprun_test_flags INTERFACE)
 target_link_libraries(poprun_test_flags INTERFACE poprun_flags)
 target_compile_options(poprun_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 
-# deploy/test shares 2 * cores + 2 slots among the tests that run at the same time (property PROCESSORS): a unit test
-# takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many. Of
-# the other two slots, sanitized_test takes one and a test that only computes (BACKGROUND) the other; both use processor
-# time that the others leave idle. ctest starts tests with the highest COST first: BACKGROUND tests (1000), tests that mostly wait (500) and long
+# deploy/test shares 2 * cores + 1 slots among the tests that run at the same time (property PROCESSORS): a unit test
+# takes 2, a test of the real command as many as there are cores, and one that must not be disturbed twice as many. The
+# last slot is for one of the tests that only compute (BACKGROUND), which uses processor time that the others leave
+# idle. ctest starts tests with the highest COST first: BACKGROUND tests (1000), tests that mostly wait (500) and long
 # ones (100).
 cmake_host_system_information(RESULT POPRUN_CORES QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR POPRUN_PLACES_ALONE "2 * ${POPRUN_CORES}")

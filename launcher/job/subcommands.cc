@@ -29,20 +29,30 @@
 namespace poprun::launcher {
 namespace {
 
-void print_plan(Console& console, const Options& options, const Placement& placement) {
-  const MpirunCommand command = mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
-  console.out(topology_table(placement));
-  console.out(fmt::format("# {}, resolved\n{}", options.config_file, resolved_config(options)));
-  console.out(fmt::format("# mpirun\n{}\n", shell_line(command)));
-  for (std::size_t i = 0; i < command.instances.size(); ++i) {
-    console.out(fmt::format("# instance {} on {}", i, placement.host_of(static_cast<std::uint32_t>(i))));
-    for (const auto& [name, value] : command.instances[i]) {
-      console.out(fmt::format("{}={}", name, value));
-    }
-    console.out(
-        "POPRUN_EMU_COORDINATOR=<address of this launcher and number of this attempt, chosen at "
-        "start>\nPOPRUN_EMU_TOKEN=<secret>\n");
+/// Shows where the job's replicas would run, and its options: those that differ from the defaults or, with -v, all.
+/// With -vv, also shows the processes that would be started.
+std::string plan_text(const Options& options, const Placement& placement) {
+  std::string text = topology_table(placement) + "\n";
+  if (options.verbosity == 0) {
+    return text + fmt::format("# {}, without defaults (-v shows all options)\n{}\n", options.config_file,
+                              resolved_config(options, /*defaults=*/false));
   }
+  text += fmt::format("# {}, resolved\n{}\n", options.config_file, resolved_config(options));
+  if (options.verbosity == 1) {
+    return text;
+  }
+  const MpirunCommand command = mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
+  text += fmt::format("# mpirun\n{}\n\n", shell_line(command));
+  for (std::size_t i = 0; i < command.instances.size(); ++i) {
+    text += fmt::format("# instance {} on {}\n", i, placement.host_of(static_cast<std::uint32_t>(i)));
+    for (const auto& [name, value] : command.instances[i]) {
+      text += fmt::format("{}={}\n", name, value);
+    }
+    text +=
+        "POPRUN_EMU_COORDINATOR=<address of this launcher and number of this attempt, chosen at start>\n"
+        "POPRUN_EMU_TOKEN=<secret>\n\n";
+  }
+  return text;
 }
 
 Result<proto::CompileQuestion> dry_run_question(const Options& options, Console& console) {
@@ -129,6 +139,11 @@ int ask_about(const char* option, const Result<Question>& question, Console& con
                   : console.say(question.error());
 }
 
+/// Returns an answer for --format json.
+std::string json_text(const google::protobuf::Message& answer) {
+  return message_json(answer, JsonKeys::kAsInProto).value_or("");
+}
+
 std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer) {
   if (answer.jobs().empty()) {
     return "";
@@ -178,26 +193,37 @@ std::string activities_text(const proto::ProfileAnswer& answer) {
 
 }  // namespace
 
-int list_models(Console& console) {
-  return ask_replica<proto::ModelList>("--list-models", "", console, model_table);
+int list_models(const Options& options, Console& console) {
+  return ask_replica<proto::ModelList>("--list-models", "", console, [&options](const proto::ModelList& list) {
+    return options.json ? json_text(list) : model_table(list);
+  });
 }
 
 int dry_run(const Options& options, const Placement& placement, Console& console) {
-  print_plan(console, options, placement);
   const DryRunFrame frame{
       .width = console.page_width(), .schedule = options.verbosity > 0, .everything = options.verbosity > 1};
-  return ask_about<proto::CompileAnswer>(
-      "--compile", dry_run_question(options, console), console,
-      [&](const proto::CompileAnswer& answer) { return dry_run_text(answer, options.config, frame); });
+  const auto show = [&](const proto::CompileAnswer& answer) -> std::string {
+    if (options.json) {
+      return answer.has_job() ? json_text(dry_run_message(answer.job())) : "";
+    }
+    const std::string compiled = dry_run_text(answer, options.config, frame);
+    return compiled.empty()
+               ? ""
+               : verdict_text(answer.job(), options.config.inference()) + plan_text(options, placement) + compiled;
+  };
+  return ask_about<proto::CompileAnswer>("--compile", dry_run_question(options, console), console, show);
 }
 
 int estimate(const Options& options, Console& console) {
   if (std::get<EstimateRequest>(options.request).micro) {
-    return ask_micro(options, console, [&](const proto::MicroAnswer& answer) { return micro_text(options, answer); });
+    return ask_micro(options, console, [&](const proto::MicroAnswer& answer) {
+      return options.json ? json_text(answer) : micro_text(options, answer);
+    });
   }
-  return ask_about<proto::EstimateAnswer>(
-      "--estimate", estimate_question(options, console), console,
-      [&](const proto::EstimateAnswer& answer) { return estimate_text(options, answer); });
+  return ask_about<proto::EstimateAnswer>("--estimate", estimate_question(options, console), console,
+                                          [&](const proto::EstimateAnswer& answer) {
+                                            return options.json ? json_text(answer) : estimate_text(options, answer);
+                                          });
 }
 
 int profile(const Options& options, Console& console, const RunJob& run) {

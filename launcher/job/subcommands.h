@@ -11,15 +11,15 @@
 namespace poprun::launcher {
 
 /// Runs --list-models, which prints the built-in models. The replica's program lists them. Returns the exit code.
-int list_models(Console& console);
+int list_models(const Options& options, Console& console);
 
 /// Runs `poprun-emu estimate`. It asks a data server for a description of the data. Then it asks the replica's program
 /// how much memory the job needs or, with --vary, how much each job derived from it needs. Returns the exit code.
 int estimate(const Options& options, Console& console);
 
-/// Runs --dry-run. It prints, in order, what the job would do. Then it asks the data server what the dataset contains,
-/// compiles the job, and prints a description of the Program. It starts no replica and creates no file. Returns 0 or,
-/// if one of these steps fails, the exit code with which the job would have failed.
+/// Runs --dry-run. It asks the data server what the dataset contains, and compiles the job. Then it prints whether the
+/// job fits, where it would run with which options, and a description of the Program. It starts no replica and creates
+/// no file. Returns 0 or, if one of these steps fails, the exit code with which the job would have failed.
 int dry_run(const Options& options, const Placement& placement, Console& console);
 
 using RunJob = std::function<JobEnd(const Options&)>;

@@ -166,7 +166,7 @@ int validate(const Options& options, Console& console) {
     }
     code = code == 0 ? own : code;
   }
-  console.out(request.json ? validation::json_of(rows) : validation_table(rows));
+  console.out(options.json ? validation::json_of(rows) : validation_table(rows));
   return code;
 }
 

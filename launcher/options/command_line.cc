@@ -116,8 +116,9 @@ constexpr Pair kInstead[] = {
     // poprun
     {"import-config",
      "is poprun's option; here the settings of a job are in train.cfg and its placement is on the command line"},
-    {"export-config", "is poprun's option; here --dry-run prints every resolved setting in the form of a train.cfg"},
-    {"overwrite-config", "is poprun's option; here --dry-run prints every resolved setting in the form of a train.cfg"},
+    {"export-config", "is poprun's option; here --dry-run -v prints every resolved setting in the form of a train.cfg"},
+    {"overwrite-config",
+     "is poprun's option; here --dry-run -v prints every resolved setting in the form of a train.cfg"},
     {"version-format",
      "is poprun's option; here --version has one form, and profile.json lists the versions of the libraries"},
     // mpirun

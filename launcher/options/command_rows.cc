@@ -55,36 +55,41 @@ Rows general() {
   OptionRow help = many(Arity::kFlag, row("general", "help", "SECTION", "",
                                           "Show the common options, those of SECTION, or all", HelpTopic{}, nothing));
   OptionRow verbose =
-      many(Arity::kFlag,
-           row("general", "verbose", "", "0",
-               "-v also shows the processes that are started or, with --dry-run, a pipeline's schedule; -vv also shows "
-               "debug lines or, with --dry-run, a row for every IPU and the job after each compiler pass",
-               Verbosity{}, into(&Options::verbosity)));
-  return {with_letter('h', help),
-          flag("general", "version", "Show the version", nothing),
-          flag("general", "dry-run",
-               "Show the topology, the resolved configuration, the mpirun command and the memory and time of the "
-               "compiled job; start no replica",
-               into(&Options::dry_run)),
-          flag("general", "allow-out-of-memory",
-               "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, and mark "
-               "its results",
-               Field("memory.allow-out-of-memory")),
-          flag("general", "list-models", "List the built-in models with their parameters, work and sizes", nothing),
-          row("general", "check-onnx", "DIR", "", "Run every ONNX test case in or below DIR and compare the outputs",
-              Text{}, nothing),
-          with_letter('v', verbose),
-          flag("general", "debug", "Same as -vv", [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })};
+      many(Arity::kFlag, row("general", "verbose", "", "0",
+                             "-v also shows processes that are started or, with --dry-run, all options and a "
+                             "pipeline's schedule; -vv debug "
+                             "lines or, with --dry-run, mpirun's command, all IPUs and the job after each pass",
+                             Verbosity{}, into(&Options::verbosity)));
+  return {
+      with_letter('h', help),
+      flag("general", "version", "Show the version", nothing),
+      flag(
+          "general", "dry-run",
+          "Start no replica: say whether the job fits, where it would run, which options differ from the defaults, and "
+          "its memory and time",
+          into(&Options::dry_run)),
+      row("general", "format", "NAME", "text",
+          "Form in which --dry-run, --list-models, estimate and validate answer: text, or json for scripts",
+          Choice{{"text", "json"}}, [](Options& o, const std::string& name) { o.json = name == "json"; }),
+      flag("general", "allow-out-of-memory",
+           "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, and mark "
+           "its results",
+           Field("memory.allow-out-of-memory")),
+      flag("general", "list-models", "List the built-in models with their parameters, work and sizes", nothing),
+      row("general", "check-onnx", "DIR", "", "Run every ONNX test case in or below DIR and compare the outputs",
+          Text{}, nothing),
+      with_letter('v', verbose),
+      flag("general", "debug", "Same as -vv", [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })};
 }
 
 Rows placement() {
-  return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas in the whole job",
+  return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas (in a file: job.replicas)",
                                Integer{1, 4096}, Field("topology.num-replicas"))),
           row("placement", "num-instances", "N", "",
               "Number of processes; the replicas are divided evenly among them (default: one process per replica)",
               Integer{1, 4096}, Field("topology.num-instances")),
-          row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica", Integer{1, 64},
-              Field("topology.ipus-per-replica")),
+          row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica; also a key of [job]",
+              Integer{1, 64}, Field("topology.ipus-per-replica")),
           flag("placement", "print-topology",
                "Show a table of hosts, IPU-Link domains, instances and replicas, then run the job; without a "
                "train.cfg, show only the table",
@@ -283,18 +288,13 @@ Rows profile() {
 }
 
 Rows validate() {
-  return {
-      many(Arity::kRepeated,
-           row("validate", "rows", "DIR", "",
-               "Compare with the results in this folder, one file per result: a train.cfg with a section "
-               "[published] (--help published); can be repeated (default: the results that come with poprun-emu)",
-               Text{}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& folder) {
-                 validate.folders.push_back(folder);
-               }))),
-      row("validate", "format", "NAME", "text", "Form of the output: text, or json for scripts",
-          Choice{{"text", "json"}}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& name) {
-            validate.json = name == "json";
-          }))};
+  return {many(Arity::kRepeated,
+               row("validate", "rows", "DIR", "",
+                   "Compare with the results in this folder, one file per result: a train.cfg with a section "
+                   "[published] (--help published); can be repeated (default: the results that come with poprun-emu)",
+                   Text{}, in_request<ValidateRequest>([](ValidateRequest& validate, const std::string& folder) {
+                     validate.folders.push_back(folder);
+                   })))};
 }
 
 }  // namespace

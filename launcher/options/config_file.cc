@@ -1,6 +1,7 @@
 #include "launcher/options/config_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -29,6 +30,16 @@ std::string if_file(const fs::path& path) {
 namespace po = boost::program_options;
 
 constexpr std::size_t kConfigBytesMax = 1 << 20;
+
+constexpr std::string_view kJobSection = "job";
+
+/// A key of the section [job], with the option that overrides it.
+struct JobKey {
+  std::string_view key;
+  std::string_view option;
+};
+constexpr std::array kJobKeys = {JobKey{"replicas", "num-replicas"}, JobKey{"instances", "num-instances"},
+                                 JobKey{"ipus-per-replica", "ipus-per-replica"}};
 
 /// Strips the comment from `line`, and the spaces around the rest.
 std::string_view stripped(std::string_view line) {
@@ -62,14 +73,32 @@ std::string key_of(const ConfigEntry& entry) {
   return key;
 }
 
+/// Returns the row that a line of the file sets, or null.
+const OptionRow* row_of(const ConfigEntry& entry) {
+  if (entry.section != kJobSection) {
+    const OptionRow* row = find_row(entry.section + "." + entry.key);
+    return row != nullptr && row->in_file() ? row : nullptr;
+  }
+  const auto* const known = std::ranges::find(kJobKeys, key_of(entry), &JobKey::key);
+  return known == kJobKeys.end() ? nullptr : find_row(known->option);
+}
+
 Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   std::vector<std::string> in_section;
-  std::vector<std::string> sections;
+  std::vector<std::string> sections = {std::string{kJobSection}};
   std::string elsewhere;
   const std::string key = key_of(entry);
+  for (const JobKey& known : kJobKeys) {
+    if (entry.section == kJobSection) {
+      in_section.emplace_back(known.key);
+    }
+    if (known.key == key || known.option == key) {
+      elsewhere = fmt::format("{} in [{}]", known.key, kJobSection);
+    }
+  }
   for (const OptionRow& row : option_table()) {
     if (!row.in_file()) {
-      if (row.name == key) {
+      if (row.name == key && elsewhere.empty()) {
         return {ErrorCode::kUsage,
                 fmt::format("{}: {} cannot be set in a file; use the option --{} on the command line", place, entry.key,
                             key)};
@@ -195,8 +224,8 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
   std::map<const OptionRow*, std::size_t> first_line;
   for (const ConfigEntry& entry : entries) {
     const std::string place = fmt::format("{}:{}", file, entry.line);
-    const OptionRow* row = find_row(entry.section + "." + entry.key);
-    if (row == nullptr || !row->in_file()) {
+    const OptionRow* row = row_of(entry);
+    if (row == nullptr) {
       return tl::unexpected<Error>{unknown_key(place, entry)};
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);

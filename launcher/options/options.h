@@ -135,7 +135,6 @@ struct ProfileRequest {
 
 struct ValidateRequest {
   std::vector<std::string> folders;  ///< Folders with rows; empty: the installed one.
-  bool json = false;
 };
 
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
@@ -177,6 +176,7 @@ struct Options {
   // Requests for something other than a job.
   bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
+  bool json = false;                      ///< --format json: answers are written for scripts.
   bool list_models = false;               ///< If this or one of the next three is set, no job is run.
   std::optional<std::string> check_onnx;  ///< The folder with ONNX's test cases.
   std::optional<std::string> help;        ///< The topic of --help; "": the common options.

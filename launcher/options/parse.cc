@@ -110,6 +110,8 @@ Result<bool> is_answered_without_job(const CommandLine& line, Options& options) 
   const auto check_onnx =
       std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
   options.list_models = asks_for("list-models");
+  options.json =
+      std::ranges::any_of(line.written, [](const Written& w) { return w.row->name == "format" && w.value == "json"; });
   if (check_onnx != line.written.end()) {
     options.check_onnx = check_onnx->value;
   }
@@ -305,6 +307,18 @@ bool needs_job(const Options& options) {
          (estimate == nullptr || !estimate->micro);
 }
 
+/// Checks that something answers in the form that --format asks for.
+Status check_format(const Options& options) {
+  const bool answers =
+      options.dry_run || options.subcommand() == Subcommand::kEstimate || options.subcommand() == Subcommand::kValidate;
+  if (options.json && !answers) {
+    return fail(ErrorCode::kUsage,
+                "--format json needs --dry-run, --list-models, estimate or validate; a job writes "
+                "profile.json, and a check check.json, to --output-dir");
+  }
+  return {};
+}
+
 /// Parses the command line, and then the file, whose text `read` returns. Finally, checks all values together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
@@ -339,6 +353,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));
   written.insert(written.end(), line.written.begin(), line.written.end());
   POPRUN_TRY(give_values(options, written));
+  POPRUN_TRY(check_format(options));
   POPRUN_TRY(check_together(options));
   POPRUN_TRY(resolve_variation(options, std::move(written)));
   return options;
@@ -379,12 +394,12 @@ Result<Published> published_in(const std::string& file) {
   return options.published;
 }
 
-std::string resolved_config(const Options& options) {
+std::string resolved_config(const Options& options, bool defaults) {
   std::string text;
   std::string section;
   for (const Setting& setting : options.settings) {
     const std::size_t dot = setting.name.find('.');
-    if (dot == std::string::npos) {
+    if (dot == std::string::npos || (!defaults && setting.origin == Origin::kDefault)) {
       continue;
     }
     if (setting.name.substr(0, dot) != section) {

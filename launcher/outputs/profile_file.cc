@@ -37,7 +37,8 @@ void put_numbers(const FieldDescriptor& field, Json& value) {
 void put_numbers(const google::protobuf::Descriptor& type, Json& object) {
   for (int k = 0; k < type.field_count(); ++k) {
     const FieldDescriptor& field = *type.field(k);
-    const auto value = object.find(field.json_name());
+    const auto camel = object.find(field.json_name());
+    const auto value = camel == object.end() ? object.find(field.name()) : camel;
     if (value == object.end()) {
       continue;
     }
@@ -77,9 +78,10 @@ std::string serialised(const proto::Profile& profile) {
 
 }  // namespace
 
-Result<std::string> message_json(const google::protobuf::Message& message) {
+Result<std::string> message_json(const google::protobuf::Message& message, JsonKeys keys) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = keys == JsonKeys::kAsInProto;
   std::string text;
   const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <google/protobuf/message.h>
@@ -9,9 +10,12 @@
 
 namespace poprun::launcher {
 
+/// Whether keys are written as in profile.json (stepSeconds) or as in the .proto file (step_seconds).
+enum class JsonKeys : std::uint8_t { kCamelCase, kAsInProto };
+
 /// Formats the message as JSON with every field, even an empty one. Numbers are JSON numbers, and maps are sorted by
 /// key. Protobuf itself would format 64-bit numbers as strings, and maps in any order. Errors: kBug if this fails.
-Result<std::string> message_json(const google::protobuf::Message& message);
+Result<std::string> message_json(const google::protobuf::Message& message, JsonKeys keys = JsonKeys::kCamelCase);
 
 /// Reads a Profile from a file that is JSON (such as profile.json) or a serialised message (such as profile.pb). If
 /// `path` is a folder, reads the profile.pb in it. Errors: kData, with `path`, if the file is unreadable, is not a

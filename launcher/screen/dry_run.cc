@@ -116,6 +116,44 @@ std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunCon
   return answer.has_job() ? answer.passes() + compiled_job_text(answer.job(), config, frame) : answer.passes();
 }
 
+std::string verdict_text(const proto::CompiledJob& job, bool inference) {
+  if (job.memory().empty()) {
+    return "";
+  }
+  const proto::DryRun all = dry_run_message(job);
+  const std::string memory =
+      all.fits() ? fmt::format("fits: {} of {}", mebibytes_text(all.peak_bytes()), mebibytes_text(all.capacity_bytes()))
+                 : fmt::format("does not fit: the fullest tile needs {} of {} B", grouped(all.fullest_tile_bytes()),
+                               grouped(all.tile_bytes()));
+  const std::string time =
+      all.has_device_step_seconds()
+          ? fmt::format(", {} a {}", duration_text(all.device_step_seconds()), inference ? "batch" : "step")
+          : "";
+  return memory + time + "\n";
+}
+
+proto::DryRun dry_run_message(const proto::CompiledJob& job) {
+  proto::DryRun message;
+  message.set_schema(1);
+  message.set_fits(true);
+  for (const proto::IpuMemory& memory : job.memory()) {
+    message.set_fits(message.fits() && memory.fullest_tile_peak() <= memory.bytes_per_tile());
+    message.set_peak_bytes(std::max(message.peak_bytes(), memory.peak()));
+    message.set_capacity_bytes(memory.capacity());
+    message.set_fullest_tile_bytes(std::max(message.fullest_tile_bytes(), memory.fullest_tile_peak()));
+    message.set_tile_bytes(memory.bytes_per_tile());
+  }
+  if (job.has_device()) {
+    message.set_device_step_seconds(job.device().step_seconds());
+    message.set_samples_per_second(job.device().samples_per_second());
+    message.set_compared_error(job.device().compared_error());
+  }
+  *message.mutable_notes() = job.notes();
+  *message.mutable_job() = job;
+  message.mutable_job()->clear_notes();
+  return message;
+}
+
 std::string model_table(const proto::ModelList& list) {
   constexpr const char* kRow = "{:<18} {:>13}  {:>14}  {:<72} {}\n";
   std::string text =

@@ -19,6 +19,13 @@ struct DryRunFrame {
 /// of its IPUs. Leaves out parts that the replica did not reach before an error.
 std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunConfig& config, const DryRunFrame& frame);
 
+/// Returns a line that says whether the job fits, and how long a step takes: "fits: 119.5 MiB of 897.0 MiB, 214.8 us a
+/// step". Returns nothing if no Program was compiled.
+std::string verdict_text(const proto::CompiledJob& job, bool inference);
+
+/// Returns the compiled job for scripts, with its verdict first.
+proto::DryRun dry_run_message(const proto::CompiledJob& job);
+
 /// Returns a table with one row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.
 std::string model_table(const proto::ModelList& list);
 

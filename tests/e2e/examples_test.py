@@ -36,8 +36,7 @@ class Examples(JobTest):
 
     def test_bert_large_of_a_pod_needs_its_recomputation(self):
         config = (ROOT / "deploy/examples/pods/bert-large.cfg").read_text()
-        job = self.start("profile", "--no-run", "-n", 4, "--ipus-per-replica", 4, "--pipeline.recomputation", "none",
-                         config=config)
+        job = self.start("profile", "--no-run", "--pipeline.recomputation", "none", config=config)
         self.assertEqual(job.wait(), 86, job.stderr)
         self.assertIn("does not fit", job.stdout)
 

@@ -260,8 +260,8 @@ class Lines(LauncherTest):
 
 
 class DryRun(LauncherTest):
-    def test_shows_everything_and_makes_nothing(self):
-        job = self.fake("-n", 4, "--num-instances", 2, "-H", "node[0-1]", "--dry-run")
+    def test_shows_everything_with_vv_and_makes_nothing(self):
+        job = self.fake("-n", 4, "--num-instances", 2, "-H", "node[0-1]", "--dry-run", "-vv")
         self.assertEqual(job.wait(5), 0, job.stderr)
         self.assertFalse(job.output_dir.exists())
         for part in ("poprun topology", "| node0 ", "steps = 5                                # file\n",

@@ -289,8 +289,8 @@ TEST(Options, OfPoprunThatAreNotHereSayWhatToUseInstead) {
   EXPECT_EQ(error_of({"--import-config", "pod.cfg"}),
             "--import-config is poprun's option; here the settings of a job are in train.cfg and its placement is on "
             "the command line");
-  EXPECT_THAT(error_of({"--export-config=pod.cfg"}), HasSubstr("--dry-run prints every resolved"));
-  EXPECT_THAT(error_of({"--overwrite-config"}), HasSubstr("--dry-run prints every resolved"));
+  EXPECT_THAT(error_of({"--export-config=pod.cfg"}), HasSubstr("--dry-run -v prints every resolved"));
+  EXPECT_THAT(error_of({"--overwrite-config"}), HasSubstr("--dry-run -v prints every resolved"));
   EXPECT_THAT(error_of({"--version", "--version-format", "full-json"}),
               HasSubstr("profile.json lists the versions of the libraries"));
 }
@@ -432,8 +432,34 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
             "io-tiles, bytes-per-tile, host-call, steps-per-call, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
-            "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
+            "train.cfg:2: unknown section [network]; available: job, model, data, training, pipeline, "
             "memory, device, report, published");
+}
+
+TEST(Options, OfTheSectionJobAreOverriddenByTheCommandLine) {
+  const std::string file = "[job]\nreplicas = 8\nipus_per_replica = 2\ninstances = 4\n";
+  const auto own = parse({}, file);
+  ASSERT_TRUE(own) << own.error().message;
+  EXPECT_EQ(own->config.topology().num_replicas(), 8U);
+  EXPECT_EQ(own->config.topology().ipus_per_replica(), 2U);
+  EXPECT_EQ(own->config.topology().num_instances(), 4U);
+  const auto fewer = parse({"-n", "4"}, file);
+  ASSERT_TRUE(fewer) << fewer.error().message;
+  EXPECT_EQ(fewer->config.topology().num_replicas(), 4U);
+
+  EXPECT_EQ(error_of({}, "[job]\nreplica = 8\n"), "train.cfg:2: unknown key replica in [job]; did you mean replicas?");
+  EXPECT_EQ(error_of({}, "[training]\nnum-replicas = 8\n"),
+            "train.cfg:2: unknown key num-replicas in [training]; did you mean replicas in [job]?");
+  EXPECT_EQ(error_of({}, "[job]\nreplicas = 8\nreplicas = 4\n"),
+            "train.cfg:3: replicas was already set on line 2; remove one of these lines");
+  EXPECT_THAT(error_of({}, "[job]\nreplicas = many\n"), HasSubstr("train.cfg:2: replicas"));
+}
+
+TEST(Options, AnswerInJsonOnlyWhereSomethingAnswers) {
+  EXPECT_TRUE(parse({"--dry-run", "--format", "json"})->json);
+  EXPECT_FALSE(parse({"--dry-run", "--format", "text"})->json);
+  EXPECT_THAT(error_of({"--format", "json"}), StartsWith("--format json needs --dry-run, --list-models, estimate"));
+  EXPECT_THAT(error_of({"--dry-run", "--format", "yaml"}), HasSubstr("text, json"));
 }
 
 TEST(Options, OfOtherLaunchersAreAnswered) {

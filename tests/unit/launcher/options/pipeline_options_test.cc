@@ -125,8 +125,7 @@ TEST(PipelineOptions, AreFoundByTheNamesThatPeopleTry) {
             "--pipeline.stages: unknown option; did you mean --pipeline.layers-per-ipu?");
   EXPECT_EQ(error_of(4, "stages = 4"), "train.cfg:2: unknown key stages in [pipeline]; did you mean layers-per-ipu?");
   EXPECT_EQ(error_of(4, "ipus-per-replica = 4"),
-            "train.cfg:2: ipus-per-replica cannot be set in a file; use the option "
-            "--ipus-per-replica on the command line");
+            "train.cfg:2: unknown key ipus-per-replica in [pipeline]; did you mean ipus-per-replica in [job]?");
   EXPECT_EQ(error_of(4, "layers_per_ipu = 3 1"),
             "train.cfg:2: unknown key layers_per_ipu in [pipeline]; did you mean layers-per-ipu?");
 }

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""What --dry-run prints, and answers for scripts (--format json)."""
+import json
+import unittest
+
+from emulated_job import QUICK, JobTest
+
+VERDICT = {"schema": int, "fits": bool, "peak_bytes": int, "capacity_bytes": int, "fullest_tile_bytes": int,
+           "tile_bytes": int, "device_step_seconds": float, "samples_per_second": float, "compared_error": (int, float),
+           "notes": list, "job": dict}
+
+
+class DryRun(JobTest):
+    def test_begins_with_the_verdict_and_shows_what_differs_from_the_defaults(self):
+        job = self.run_job("--dry-run", "-n", 2)
+        self.assertRegex(job.stdout, r"\Afits: [\d.]+ MiB of 897\.0 MiB, [\d.]+ us a step\n")
+        self.assertIn("steps = 5                                # file\n", job.stdout)
+        for part in ("# default", "mpirun", "POPRUN_EMU_TOKEN"):
+            self.assertNotIn(part, job.stdout)
+        self.assertIn("# default", self.run_job("--dry-run", "-v").stdout)
+        job = self.run_job("--dry-run", "--device.bytes-per-tile", 65536, code=86)
+        self.assertRegex(job.stdout, r"\Adoes not fit: the fullest tile needs [\d,]+ of 65,536 B, [\d.]+ us a step\n")
+
+
+class Json(JobTest):
+    def answer(self, *arguments, code=0, config=QUICK):
+        job = self.run_job(*arguments, "--format", "json", config=config, code=code)
+        return json.loads(job.stdout), job
+
+    def test_of_a_dry_run_begins_with_the_verdict(self):
+        answer, _ = self.answer("--dry-run", "-n", 2, "--ipus-per-replica", 2)
+        self.assertEqual(set(answer), set(VERDICT))
+        for key, kind in VERDICT.items():
+            self.assertIsInstance(answer[key], kind, key)
+        self.assertEqual(answer["schema"], 1)
+        self.assertTrue(answer["fits"])
+        memory = answer["job"]["memory"]
+        self.assertEqual(len(memory), 2)
+        self.assertEqual(answer["peak_bytes"], max(ipu["peak"] for ipu in memory))
+        self.assertEqual(answer["fullest_tile_bytes"], max(ipu["fullest_tile_peak"] for ipu in memory))
+        self.assertEqual(answer["job"]["parameter_count"], 421642)
+        self.assertEqual(answer["job"]["batch_sizes"]["global_batch_size"], 8)
+        self.assertTrue(all(set(note) == {"code", "text", "facts"} and note["code"] for note in answer["notes"]))
+        self.assertTrue(answer["notes"])
+        text = self.run_job("--dry-run", "-n", 2, "--ipus-per-replica", 2).stdout
+        self.assertIn(f", {round(answer['samples_per_second']):,} samples/s (device clock", text)
+        self.assertIn(f"{answer['fullest_tile_bytes']:,} of {answer['tile_bytes']:,} B", text)
+
+    def test_says_that_a_job_does_not_fit(self):
+        for extra, code in (((), 86), (("--allow-out-of-memory",), 0)):
+            answer, job = self.answer("--dry-run", "--device.bytes-per-tile", 65536, *extra, code=code)
+            self.assertFalse(answer["fits"])
+            self.assertGreater(answer["fullest_tile_bytes"], answer["tile_bytes"])
+            self.assertEqual(answer["tile_bytes"], 65536)
+            self.assertEqual("out of memory" in job.stderr, code != 0)
+
+    def test_of_an_estimate_holds_its_numbers(self):
+        answer, _ = self.answer("estimate")
+        self.assertEqual(answer["jobs"][0]["parameters"], 421642)
+        needs = answer["jobs"][0]["training"]
+        self.assertEqual(needs["total"], sum(value for name, value in needs.items() if name not in ("total", "ipus")))
+        product, _ = self.answer("estimate", "--matmul", "3584x3584x3584", config=None)
+        self.assertAlmostEqual(2 * 3584 ** 3 / product["seconds"] / 1e12, 45.4, delta=0.5)
+
+    def test_of_the_models_holds_exact_counts(self):
+        answer, _ = self.answer("--list-models", config=None)
+        counts = {model["name"]: model["parameters"] for model in answer["models"]}
+        self.assertEqual(counts["gpt2"], 124439808)
+        self.assertEqual(counts["resnet50"], 25557032)
+
+    def test_is_refused_where_files_hold_the_results(self):
+        for arguments in ((), ("profile",), ("check",)):
+            job = self.run_job(*arguments, "--format", "json", code=64)
+            self.assert_first_line(job, "--format json needs --dry-run, --list-models, estimate or validate",
+                                   "profile.json")
+
+
+if __name__ == "__main__":
+    unittest.main()
