@@ -83,7 +83,7 @@ Rows general() {
 }
 
 Rows placement() {
-  return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas, or replicas in [job]",
+  return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas ([job] replicas)",
                                Integer{1, 4096}, Field("topology.num-replicas"))),
           row("placement", "num-instances", "N", "",
               "Number of processes; the replicas are divided evenly among them (default: one process per replica)",
