@@ -141,7 +141,9 @@ int ask_about(const char* option, const Result<Question>& question, Console& con
 
 /// Returns an answer for --format json.
 std::string json_text(const google::protobuf::Message& answer) {
-  return message_json(answer, JsonKeys::kAsInProto).value_or("");
+  const Result<std::string> json = message_json(answer, JsonKeys::kAsInProto);
+  POPRUN_CHECK(json.has_value());
+  return *json;
 }
 
 std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer) {

@@ -55,11 +55,11 @@ Rows general() {
   OptionRow help = many(Arity::kFlag, row("general", "help", "SECTION", "",
                                           "Show the common options, those of SECTION, or all", HelpTopic{}, nothing));
   OptionRow verbose =
-      many(Arity::kFlag, row("general", "verbose", "", "0",
-                             "-v also shows processes that are started or, with --dry-run, all options and a "
-                             "pipeline's schedule; -vv debug "
-                             "lines or, with --dry-run, mpirun's command, all IPUs and the job after each pass",
-                             Verbosity{}, into(&Options::verbosity)));
+      many(Arity::kFlag,
+           row("general", "verbose", "", "0",
+               "-v also shows processes that are started or, with --dry-run, all options and a pipeline's schedule; "
+               "-vv debug lines or, with --dry-run, mpirun's command, all IPUs and the job after each pass",
+               Verbosity{}, into(&Options::verbosity)));
   return {
       with_letter('h', help),
       flag("general", "version", "Show the version", nothing),

@@ -22,8 +22,8 @@ Result<Options> parse_options(std::span<const std::string> args, std::string_vie
 /// file cannot be read, if a line is wrong, or if there is no published value.
 Result<Published> published_in(const std::string& file);
 
-/// Formats all keys, or those without a default value, as a train.cfg, in which a comment on each line states the value's
-/// origin.
+/// Formats all keys or, without `defaults`, only those that were set, as a train.cfg. A comment on each line states the
+/// value's origin.
 std::string resolved_config(const Options& options, bool defaults = true);
 
 }  // namespace poprun::launcher

@@ -123,8 +123,10 @@ std::string verdict_text(const proto::CompiledJob& job, bool inference) {
   const proto::DryRun all = dry_run_message(job);
   const std::string memory =
       all.fits() ? fmt::format("fits: {} of {}", mebibytes_text(all.peak_bytes()), mebibytes_text(all.capacity_bytes()))
-                 : fmt::format("does not fit: the fullest tile needs {} of {} B", grouped(all.fullest_tile_bytes()),
-                               grouped(all.tile_bytes()));
+      : all.fullest_tile_bytes() > all.tile_bytes()
+          ? fmt::format("does not fit: the fullest tile needs {} of {} B", grouped(all.fullest_tile_bytes()),
+                        grouped(all.tile_bytes()))
+          : std::string{"does not fit: an IPU needs more than its Streaming Memory"};
   const std::string time =
       all.has_device_step_seconds()
           ? fmt::format(", {} a {}", duration_text(all.device_step_seconds()), inference ? "batch" : "step")
@@ -137,7 +139,8 @@ proto::DryRun dry_run_message(const proto::CompiledJob& job) {
   message.set_schema(1);
   message.set_fits(true);
   for (const proto::IpuMemory& memory : job.memory()) {
-    message.set_fits(message.fits() && memory.fullest_tile_peak() <= memory.bytes_per_tile());
+    message.set_fits(message.fits() && memory.fullest_tile_peak() <= memory.bytes_per_tile() &&
+                     memory.streaming_peak() <= memory.streaming_capacity());
     message.set_peak_bytes(std::max(message.peak_bytes(), memory.peak()));
     message.set_capacity_bytes(memory.capacity());
     message.set_fullest_tile_bytes(std::max(message.fullest_tile_bytes(), memory.fullest_tile_peak()));

@@ -54,6 +54,14 @@ class Json(JobTest):
             self.assertEqual(answer["tile_bytes"], 65536)
             self.assertEqual("out of memory" in job.stderr, code != 0)
 
+    def test_says_that_streaming_memory_is_too_small(self):
+        options = ("--dry-run", "--memory.weights", "off-chip", "--device.streaming-bytes", 65536)
+        answer, _ = self.answer(*options, code=86)
+        self.assertFalse(answer["fits"])
+        self.assertLess(answer["fullest_tile_bytes"], answer["tile_bytes"])
+        job = self.run_job(*options, config=QUICK, code=86)
+        self.assertRegex(job.stdout, r"\Adoes not fit: an IPU needs more than its Streaming Memory")
+
     def test_of_an_estimate_holds_its_numbers(self):
         answer, _ = self.answer("estimate")
         self.assertEqual(answer["jobs"][0]["parameters"], 421642)

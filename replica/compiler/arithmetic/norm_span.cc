@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "replica/base/text.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/machine.h"
 #include "replica/ops/face/kinds.h"

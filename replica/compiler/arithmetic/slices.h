@@ -23,9 +23,9 @@ inline bool is_serialised(const CompileOptions& options) {
 
 struct NamedLayer {
   Place place;
-  std::size_t index;  ///< Of the operation in its region.
+  std::size_t index;  ///< The operation's index in its region.
   Operation layer;    ///< The operation as a "linear".
-  std::string name;   ///< Of its output, without the prefix of evaluation.
+  std::string name;   ///< The name of its output, without the prefix of evaluation.
 };
 
 /// Returns the dense layers of all forward passes whose names match `asked`, a setting of the option `key`. Errors:

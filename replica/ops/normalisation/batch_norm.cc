@@ -16,7 +16,7 @@
 ///   batch_norm_update(running_mean [C], running_variance [C], mean, variance) momentum=.
 ///       elements=M  ->  running_mean, running_variance in place
 ///
-/// Over a group of replicas, training consists of three operations, with an all-reduce after the first:
+/// If a group of replicas shares statistics, this takes three operations, with an all-reduce after the first:
 ///
 ///   batch_norm_moments(x)  ->  moments [2,C], the means of x and of x^2
 ///   batch_norm_statistics(moments)  ->  mean, variance
@@ -343,8 +343,8 @@ Work gradient_work(const Signature& s) {
   return passes(s, 15, {.flops = 9, .vectors = 4, .compute_sets = 3});
 }
 
-/// Over a group of replicas, the gradient is computed in two operations, which share gradient_work's passes. An
-/// all-reduce between them averages `sums` over the group.
+/// If a group of replicas shares its statistics, two operations divide the work of the gradient. Between them, an
+/// all-reduce averages `sums` over the group.
 ///
 ///   batch_norm_sums(x, mean, variance, dy) eps=.  ->  dw [C], db [C], sums [2,C], a copy of db and dw
 ///   batch_norm_group_gradient(x, w, mean, variance, dy, sums) eps=.  ->  dx
