@@ -254,7 +254,7 @@ Rows memory() {
 /// Lists the frameworks: "none 0 s, popart 0.16 s, poptorch 3 ns per parameter".
 std::string host_call_list() {
   std::string list;
-  for (const FittedSeconds& call : host_calls()) {
+  for (const FittedNumber& call : host_calls()) {
     list += fmt::format("{}{} ", list.empty() ? "" : ", ", call.name);
     list += call.seconds_per_parameter > 0 ? fmt::format("{:.1g} ns per parameter", call.seconds_per_parameter * 1e9)
                                            : fmt::format("{} s", call.seconds);

@@ -55,7 +55,7 @@ std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t mo
 
 std::vector<std::string_view> names_of_host_calls() {
   std::vector<std::string_view> names;
-  for (const FittedSeconds& call : host_calls()) {
+  for (const FittedNumber& call : host_calls()) {
     names.push_back(call.name);
   }
   return names;

@@ -61,7 +61,7 @@ std::string time_text(const proto::IpuTime& time);
 /// Returns `12.3 KiB in, 12 B out, 3.8 us included; 1 call, 1.450 ms on top (fitted)`.
 std::string host_text(const proto::HostTime& host);
 
-/// Returns `device clock, mk2, within 7 % of chips`, or `device clock, mk2, never compared` if the error is 0.
+/// Returns `device clock, mk2, within 5 % of chips`, or `device clock, mk2, never compared` if the error is 0.
 std::string device_clock_text(std::string_view ipu, double compared_error);
 
 /// Returns `123 samples/s`.

@@ -64,10 +64,13 @@ void add_scaling(const std::vector<validation::Scaling>& all, std::string& text)
   }
 }
 
-std::string fitted_value(const FittedSeconds& number) {
+std::string fitted_value(const FittedNumber& number) {
   std::vector<std::string> parts;
   if (number.seconds > 0) {
     parts.push_back(duration_text(number.seconds));
+  }
+  if (number.cycles > 0) {
+    parts.push_back(fmt::format("{} cycles", number.cycles));
   }
   if (number.seconds_per_parameter > 0) {
     parts.push_back(fmt::format("{:.2g} ns per parameter", 1e9 * number.seconds_per_parameter));
@@ -82,7 +85,7 @@ constexpr std::size_t kLinesMax = 20;
 
 void add_fitted(std::string& text) {
   text += "\nfitted numbers of the device clock, and the results that determine them\n";
-  for (const FittedSeconds& number : fitted_numbers()) {
+  for (const FittedNumber& number : fitted_numbers()) {
     text += fmt::format("  {:<26}{}\n", number.name, fitted_value(number)) + wrapped(number.rows, 4, 80, kLinesMax);
   }
 }

@@ -136,9 +136,10 @@ std::string json_of(const std::vector<Row>& rows) {
     }
     json["series"].push_back(one);
   }
-  for (const FittedSeconds& number : fitted_numbers()) {
+  for (const FittedNumber& number : fitted_numbers()) {
     json["fitted"].push_back({{"name", number.name},
                               {"seconds", number.seconds},
+                              {"cycles", number.cycles},
                               {"seconds_per_parameter", number.seconds_per_parameter},
                               {"seconds_per_byte", number.seconds_per_byte},
                               {"rows", number.rows}});

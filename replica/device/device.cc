@@ -27,14 +27,16 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
   return device.macs_per_cycle_f32;
 }
 
-/// Models a ring of n participants. Each of the `halves` (reduce-scatter, all-gather) takes n - 1 steps of bytes / n.
-DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves, double bytes_per_second) {
+/// Models a ring of n participants. Each of the `halves` (reduce-scatter, all-gather) takes n - 1 steps of bytes / n,
+/// one part of which goes in each of the `directions`, at the same time.
+DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves, std::int64_t directions,
+                double bytes_per_second) {
   DeviceTime time;
   if (n < 2) {
     return time;
   }
   const std::int64_t steps = halves * (n - 1);
-  const Bytes fragment{ceil_div(bytes.count(), n)};
+  const Bytes fragment{ceil_div(bytes.count(), directions * n)};
   time.link = cycles_at(device, fragment, bytes_per_second) * steps;
   time.sync = device.link_sync_cycles * steps;
   return time;
@@ -52,7 +54,8 @@ DeviceTime time_of_work(const Device& device, const Work& work) {
   const std::int64_t arithmetic =
       per_tile(work.macs, macs_per_cycle(device, work.arithmetic)) + per_tile(work.vector_flops, vector_rate);
   const std::int64_t traffic = per_tile(work.memory_traffic.count(), device.load_bytes_per_cycle);
-  return {.compute = Cycles{std::max(arithmetic, traffic)} + device.call_cycles * work.compute_sets,
+  return {.compute = Cycles{std::max(arithmetic, traffic)} + device.call_cycles * work.compute_sets +
+                     Cycles{kUpdateOperation.cycles} * work.update_operations,
           .exchange = time_of_exchange(device, ceil_div(work.exchanged.count(), device.tiles)),
           .link = {},
           .host = {},
@@ -132,14 +135,16 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vec
 
 namespace {
 
-/// Models a ring within each domain, then one between the domains, shared by the IPUs of a replica.
+/// Models a pair of rings within each domain, in both directions of its links, as Graphcore's collectives use by
+/// default, then one ring between the domains, shared by the IPUs of a replica.
 DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
                              std::int64_t halves) {
   const std::int64_t replicas_per_domain =
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
   const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
-  DeviceTime time = ring(device, bytes, replicas_per_domain, halves, device.link_bytes_per_second);
-  const DeviceTime between = ring(device, bytes * ipus_per_replica, domains, halves, device.gateway_bytes_per_second);
+  DeviceTime time = ring(device, bytes, replicas_per_domain, halves, 2, device.link_bytes_per_second);
+  const DeviceTime between =
+      ring(device, bytes * ipus_per_replica, domains, halves, 1, device.gateway_bytes_per_second);
   time.link += between.link;
   time.sync += between.sync;
   if (replicas > 1) {

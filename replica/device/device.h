@@ -65,6 +65,8 @@ struct Work {
   Bytes memory_traffic;           ///< Read and written in tile memory.
   Bytes exchanged;                ///< Moved between tiles.
   std::int64_t compute_sets = 1;  ///< Each costs a synchronisation and a call.
+  /// Operations of which frameworks build an optimiser's update; each costs kUpdateOperation (calibration.h).
+  std::int64_t update_operations = 0;
   Arithmetic arithmetic = Arithmetic::kF32;
 };
 
@@ -83,7 +85,7 @@ struct DeviceTime {
 
 /// Returns the time of an operation whose work is spread evenly over all tiles of one IPU:
 ///   compute  = max(macs / matrix rate + vector_flops / vector rate, traffic / load rate), per tile,
-///              + compute_sets * call_cycles
+///              + compute_sets * call_cycles + update_operations * kUpdateOperation
 ///   exchange = exchanged / exchange rate, per tile, + exchange_start_cycles if anything is exchanged
 ///   sync     = compute_sets * sync_cycles
 /// The bulk-synchronous order (sync, exchange, compute) is the IPU's execution model [D].

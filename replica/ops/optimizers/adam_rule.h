@@ -86,11 +86,10 @@ std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   });
 }
 
-/// Counts fifteen flops per element. A square root or a division counts as one.
+/// Counts fifteen flops per element, where a square root or a division counts as one, and these operations: one for the
+/// scale, three for m, four for v, six for the corrections of both, five for w.
 inline Work elementwise_work(const Signature& s) {
-  Work work = poprun::elementwise_work(s, 0);
-  work.vector_flops = 15 * s.inputs[0].elements();
-  return work;
+  return update_rule::work(s, 15, 19);
 }
 
 inline Optimizer optimizer(Operator rule) {

@@ -115,17 +115,13 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
 /// Counts the moments and sums on every tile, then one sum over all tiles. A square root or a division counts as one
 /// flop. The count models an IPU that adds in float, without the exact sums.
 Work moments_work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.vector_flops = 18 * s.inputs[0].elements();
-  work.compute_sets = 2;
-  return work;
+  return update_rule::work(s, 18, 27);
 }
 
-/// Counts the recomputation of U from m and v.
+/// Counts the recomputation of U from m and v. A framework keeps U, so its operations are only those of the ratio of
+/// the norms (five) and of w (three).
 Work work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.vector_flops = 9 * s.inputs[0].elements();
-  return work;
+  return update_rule::work(s, 9, 8);
 }
 
 }  // namespace

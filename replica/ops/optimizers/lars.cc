@@ -105,17 +105,16 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
 
 /// Counts a square and an addition per element of w and g on every tile, then one sum over all tiles. The count models
 /// an IPU that adds in float, without the exact sums.
+/// The operations of each norm are a square, a sum within the tiles, one over the tiles, and a root, as in
+/// LARSOptimizer of TensorFlow 1.15.
 Work norms_work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.vector_flops = 4 * s.inputs[0].elements();
-  work.compute_sets = 2;
-  return work;
+  return update_rule::work(s, 4, 8);
 }
 
+/// The operations of LARSOptimizer are one for the scale, two comparisons of norms with 0, four and two selections for
+/// their ratio, one for the rate, two for the weight decay, one for the product of both, two for v and two for w.
 Work work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.vector_flops = 7 * s.inputs[0].elements();
-  return work;
+  return update_rule::work(s, 7, 17);
 }
 
 }  // namespace

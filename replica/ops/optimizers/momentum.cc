@@ -60,10 +60,10 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
+/// The operations are one for the scale, two for v and two for w; Nesterov's rule adds a multiplication and an
+/// addition.
 Work work(const Signature& s) {
-  Work work = elementwise_work(s, 0);
-  work.vector_flops = (s.attributes.integer("nesterov") != 0 ? 8 : 6) * s.inputs[0].elements();
-  return work;
+  return s.attributes.integer("nesterov") != 0 ? update_rule::work(s, 8, 7) : update_rule::work(s, 6, 5);
 }
 
 }  // namespace

@@ -32,8 +32,9 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
+/// The operations multiply the gradient by the rate and subtract it.
 Work work(const Signature& s) {
-  return elementwise_work(s, 4);
+  return update_rule::work(s, 4, 2);
 }
 
 }  // namespace

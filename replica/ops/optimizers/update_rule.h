@@ -69,6 +69,17 @@ std::optional<Rule> for_run(Rule rule, const Operands& t, std::size_t own) {
   return rule;
 }
 
+/// Returns the work of a rule that makes `flops` operations per element. TensorFlow, PopART and PyTorch build a rule
+/// from `operations` for each parameter, for example one that scales the gradient, one that decays the momentum and one
+/// that takes the larger of two norms. Even if it has a single element, each costs Work::update_operations.
+inline Work work(const Signature& s, std::int64_t flops, std::int64_t operations) {
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = flops * s.inputs[0].elements();
+  work.compute_sets = 0;
+  work.update_operations = operations;
+  return work;
+}
+
 inline float f32(const Signature& s, const char* attribute) {
   return static_cast<float>(s.attributes.real(attribute));
 }

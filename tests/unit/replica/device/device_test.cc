@@ -94,14 +94,28 @@ TEST(DeviceTime, OfWorkIsTheSlowerOfArithmeticAndMemory) {
   EXPECT_EQ(time_of_work(mk2, traffic).exchange, Cycles{0}) << "what is not exchanged is not started";
 }
 
+TEST(DeviceTime, OfAnUpdateGrowsWithTheOperationsOfWhichFrameworksBuildIt) {
+  const Device mk2 = *find_device("mk2");
+  Work update;
+  update.vector_flops = 1472LL * 2 * 100;
+  update.compute_sets = 0;
+  update.update_operations = 25;
+
+  const DeviceTime time = time_of_work(mk2, update);
+
+  EXPECT_EQ(time.compute, Cycles{100 + 25 * 650});
+  EXPECT_EQ(time.sync, Cycles{0});
+}
+
 TEST(DeviceTime, OfAnAllReduceIsTheRingFormula) {
   const Device mk2 = *find_device("mk2");
   EXPECT_EQ(time_of_all_reduce(mk2, Bytes{1 << 20}, 1, 1).total(), Cycles{0});
 
-  // 16 replicas take 30 steps of 64 KiB at 27.2 GB/s, each of 3193 cycles. The collective starts after 9 us.
+  // 16 replicas take 30 steps of 32 KiB in both directions at 27.2 GB/s, each of 1597 cycles. The collective starts
+  // after 9 us.
   const DeviceTime time = time_of_all_reduce(mk2, Bytes{1 << 20}, 16, 1);
 
-  EXPECT_EQ(time.link, Cycles{30 * 3193 + 11'925});
+  EXPECT_EQ(time.link, Cycles{30 * 1597 + 11'925});
   EXPECT_EQ(time.sync, Cycles{30 * 600});
 }
 
