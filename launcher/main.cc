@@ -179,6 +179,9 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   if (options->subcommand() == Subcommand::kValidate) {
     return validate(*options, console);
   }
+  if (options->subcommand() == Subcommand::kReport) {
+    return report(*options, console);
+  }
   const auto* const to_profile = std::get_if<ProfileRequest>(&options->request);
   if (to_profile != nullptr && to_profile->compare) {
     return compare_profiles(*options, console);
@@ -208,7 +211,8 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return dry_run(*options, *placement, console);
   }
   const RunJob job = [&](const Options& asked) { return run_job(asked, *placement, console, launched_at); };
-  const int code = to_profile != nullptr ? profile(*options, console, job) : job(*options).exit_code;
+  const int code =
+      to_profile != nullptr ? profile(*options, console, job) : with_report(*options, console, job(*options).exit_code);
   console.settle();
   limit_the_end(code);
   return code;

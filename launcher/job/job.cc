@@ -102,6 +102,9 @@ Status Job::on_join(const proto::JoinRequest& request) {
 void Job::on_beat(const proto::Beat& beat) {
   state_.beat(beat, world_.now());
   stragglers_.beat(beat);
+  if (!options_.config.has_check()) {
+    record_.take(beat, world_.now());
+  }
   drain_point_.beat(beat);
   tell_where_to_stop();
   if (data_waits_) {

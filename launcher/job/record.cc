@@ -28,6 +28,7 @@ JobRecord::JobRecord(World& world, const Options& options, const Placement& plac
       disk_(world.disk()),
       results_(*disk_, options.output.dir, options.config),
       logs_(*disk_, logs_folder(), placement.num_replicas),
+      samples_(*disk_, results_.path("replicas.csv"), placement.num_replicas),
       router_(console, logs_, placement_,
               {.only_instance = options.output.only_instance,
                .show_mpirun = options.verbosity > 0,
@@ -41,6 +42,9 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
                 take_output_folder(options_.output.dir, options_.output.overwrite || leaves_results_alone || is_own,
                                    traces_of(options_.config).logs, is_own || is_restart, std::move(folder_)));
   results_.fence([this] { return folder_.check(); });
+  if (is_own || is_restart) {
+    samples_.go_on();
+  }
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }
@@ -90,6 +94,7 @@ std::string JobRecord::how_far(const JobState& state) const {
 void JobRecord::refresh(double now) {
   const Status results = results_.refresh(now);
   const Status logs = logs_.flush();
+  samples_.flush();
   const double busy = disk_->busy_seconds();
   const Status responds =
       busy < kDiskPatienceSeconds || results_.reported()

@@ -10,6 +10,7 @@
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/job_results.h"
+#include "launcher/outputs/replica_samples.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
@@ -45,6 +46,9 @@ class JobRecord {
   [[nodiscard]] const JobResults& results() const { return results_; }
   /// Returns whether more dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
+
+  /// Takes the replicas' counters in a heartbeat.
+  void take(const proto::Beat& beat, double now) { samples_.take(beat, epoch(), now); }
 
   /// Returns the router of mpirun's output. The router holds some lines back until it is clear whether something has
   /// failed.
@@ -89,6 +93,7 @@ class JobRecord {
   std::unique_ptr<DiskThread> disk_;
   JobResults results_;
   ReplicaLogs logs_;
+  ReplicaSamples samples_;
   OutputRouter router_;
   std::optional<double> disk_told_at_;  ///< Time of the last note on a failed write.
   bool disk_full_ = false;

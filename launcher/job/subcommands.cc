@@ -1,10 +1,12 @@
 #include "launcher/job/subcommands.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,6 +20,8 @@
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
 #include "launcher/outputs/result_files.h"
+#include "launcher/report/device_trace.h"
+#include "launcher/report/report_file.h"
 #include "launcher/screen/dry_run.h"
 #include "launcher/screen/estimate_tables.h"
 #include "launcher/screen/job_rows.h"
@@ -124,12 +128,15 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
 }
 
 /// Writes the profile. If the job did not run, and so did not remove the results of an earlier job, removes them first.
-Status write(const proto::Profile& profile, const Options& options) {
+Result<std::uint64_t> write(const proto::Profile& profile, const Options& options) {
   POPRUN_ASSIGN(const FolderLock folder, take_output_folder(options.output.dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {
+    std::error_code unused;
+    std::filesystem::remove(std::filesystem::path(options.output.dir) / "replicas.csv", unused);
     POPRUN_TRY(clear_results(options.output.dir, options.config.model().initial_weights()));
   }
-  return write_profile(options.output.dir, profile);
+  POPRUN_TRY(write_profile(options.output.dir, profile));
+  return write_traces(options.output.dir, profile);
 }
 
 /// Asks the replica's program or, if `question` is an error, prints the error. Returns the exit code.
@@ -193,7 +200,80 @@ std::string activities_text(const proto::ProfileAnswer& answer) {
   return text;
 }
 
+std::string report_path(const std::string& folder) {
+  return (std::filesystem::path(folder) / "report.html").string();
+}
+
+/// Writes report.html about `job` to --output-dir.
+Status write_report_of(const Options& options, ReportedJob job) {
+  std::error_code error;
+  std::filesystem::create_directories(options.output.dir, error);
+  return write_report(report_path(options.output.dir), {std::move(job)});
+}
+
+/// Writes report.html about a profile, and about the run that provided its figures, if there was one.
+Status write_profile_report(const Options& options, const proto::Profile& profile) {
+  POPRUN_ASSIGN(ReportedJob job, read_reported_job(options.output.dir));
+  job.name = options.config_file;
+  job.profile = profile;
+  return write_report_of(options, std::move(job));
+}
+
+/// Returns the files of a profile, with what opens them.
+std::string results_text(const std::string& folder, bool has_page) {
+  return fmt::format(
+      "results in {}: {}trace.pftrace (ui.perfetto.dev), memory.pickle and memory-tiles.pickle "
+      "(pytorch.org/memory_viz), profile.pb and profile.json",
+      folder, has_page ? "report.html (for a browser), " : "");
+}
+
+/// Returns the answer to a subcommand that writes no other file. With --report, writes it to report.html, too.
+std::string shown(const Options& options, Console& console, std::string text) {
+  if (options.output.report && !text.empty()) {
+    ReportedJob job;
+    job.name = fmt::format("estimate of {}", options.config_file);
+    job.text = text;
+    const Status written = write_report_of(options, std::move(job));
+    console.say(written ? fmt::format("report in {}", report_path(options.output.dir)) : written.error().message);
+  }
+  return text;
+}
+
 }  // namespace
+
+int report(const Options& options, Console& console) {
+  std::vector<ReportedJob> jobs;
+  for (const std::string& folder : std::get<ReportRequest>(options.request).folders) {
+    Result<ReportedJob> job = read_reported_job(folder);
+    if (!job) {
+      return console.say(job.error());
+    }
+    jobs.push_back(*std::move(job));
+  }
+  const std::string path = report_path(options.output.dir);
+  std::error_code error;
+  std::filesystem::create_directories(options.output.dir, error);
+  if (const Status written = write_report(path, jobs); !written) {
+    return console.say(written.error());
+  }
+  console.out(path);
+  return 0;
+}
+
+int with_report(const Options& options, Console& console, int code) {
+  if (!options.output.report) {
+    return code;
+  }
+  const Status written = read_reported_job(options.output.dir).and_then([&](const ReportedJob& job) {
+    return write_report(report_path(options.output.dir), {job});
+  });
+  if (!written) {
+    const int own = console.say(written.error());
+    return code == 0 ? own : code;
+  }
+  console.out(fmt::format("report in {}", report_path(options.output.dir)));
+  return code;
+}
 
 int list_models(const Options& options, Console& console) {
   return ask_replica<proto::ModelList>("--list-models", "", console, [&options](const proto::ModelList& list) {
@@ -219,13 +299,13 @@ int dry_run(const Options& options, const Placement& placement, Console& console
 int estimate(const Options& options, Console& console) {
   if (std::get<EstimateRequest>(options.request).micro) {
     return ask_micro(options, console, [&](const proto::MicroAnswer& answer) {
-      return options.json ? json_text(answer) : micro_text(options, answer);
+      return options.json ? json_text(answer) : shown(options, console, micro_text(options, answer));
     });
   }
-  return ask_about<proto::EstimateAnswer>("--estimate", estimate_question(options, console), console,
-                                          [&](const proto::EstimateAnswer& answer) {
-                                            return options.json ? json_text(answer) : estimate_text(options, answer);
-                                          });
+  return ask_about<proto::EstimateAnswer>(
+      "--estimate", estimate_question(options, console), console, [&](const proto::EstimateAnswer& answer) {
+        return options.json ? json_text(answer) : shown(options, console, estimate_text(options, answer));
+      });
 }
 
 int profile(const Options& options, Console& console, const RunJob& run) {
@@ -255,11 +335,20 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     }
     add_run(*end.profile, compiled);
   }
-  if (const Status written = write(compiled, options); !written) {
-    return console.say(written.error());
+  const Result<std::uint64_t> left_out = write(compiled, options);
+  if (!left_out) {
+    return console.say(left_out.error());
   }
+  const Status reported = write_profile_report(options, compiled);
   console.out(profile_screen(compiled, {.width = console.page_width(), .everything = options.verbosity > 0}));
-  console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output.dir));
+  console.out(results_text(options.output.dir, reported.has_value()));
+  if (!reported) {
+    console.say(fmt::format("note: {}", reported.error().message));
+  }
+  if (*left_out > 0) {
+    console.say(fmt::format("note: trace.pftrace shows only the first of many equal rounds; it leaves out {} slices",
+                            grouped(*left_out)));
+  }
   if (may_run) {
     return 0;
   }

@@ -13,6 +13,7 @@
 #include "launcher/options/config_file.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/parse.h"
+#include "launcher/report/report_file.h"
 #include "launcher/screen/validation_table.h"
 #include "launcher/validation/comparison.h"
 
@@ -156,6 +157,7 @@ int validate(const Options& options, Console& console) {
     files.insert(files.end(), own->begin(), own->end());
   }
   int code = 0;
+  const fs::path started_in = fs::current_path();
   std::vector<validation::Row> rows;
   for (const fs::path& file : files) {
     console.say(fmt::format("{} of {}: {}", rows.size() + 1, files.size(), file.stem().string()));
@@ -166,7 +168,18 @@ int validate(const Options& options, Console& console) {
     }
     code = code == 0 ? own : code;
   }
-  console.out(options.json ? validation::json_of(rows) : validation_table(rows));
+  const std::string table = validation_table(rows);
+  console.out(options.json ? validation::json_of(rows) : table);
+  if (options.output.report) {
+    fs::current_path(started_in);
+    ReportedJob job;
+    job.name = "published results";
+    job.text = table;
+    const std::string path = (fs::path(options.output.dir) / "report.html").string();
+    fs::create_directories(options.output.dir);
+    const Status written = write_report(path, {job});
+    console.say(written ? fmt::format("report in {}", path) : written.error().message);
+  }
   return code;
 }
 

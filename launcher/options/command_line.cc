@@ -273,7 +273,10 @@ std::span<const SubcommandRow> subcommands() {
        "needed."},
       {Subcommand::kValidate, "validate", "Compare the device clock with published results of real IPUs",
        "Compiles the job of each result and executes nothing. Prints the published and the modelled value of each, the "
-       "mean error of each family, and the numbers of the clock that were fitted to results. Needs no train.cfg."}};
+       "mean error of each family, and the numbers of the clock that were fitted to results. Needs no train.cfg."},
+      {Subcommand::kReport, "report", "Write report.html, which shows the jobs of some folders in a browser",
+       "Takes the output folders of one or several jobs instead of a train.cfg, and writes report.html to --output-dir "
+       "(default: the first of these folders). The file needs no network."}};
   return all;
 }
 
@@ -311,7 +314,9 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
 std::string usage_line(Subcommand subcommand) {
   const auto row = std::ranges::find(subcommands(), subcommand, &SubcommandRow::subcommand);
   return fmt::format("poprun-emu {}[options]{}", row == subcommands().end() ? "" : row->name + " ",
-                     subcommand == Subcommand::kValidate ? "" : " train.cfg");
+                     subcommand == Subcommand::kValidate ? ""
+                     : subcommand == Subcommand::kReport ? " DIR..."
+                                                         : " train.cfg");
 }
 
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written) {

@@ -153,6 +153,8 @@ Rows output() {
   return {row("output", "output-dir", "DIR", "poprun-emu-out",
               "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{},
               into(&Options::output, &OutputOptions::dir)),
+          flag("output", "report", "Also write report.html to --output-dir; profile always does",
+               into(&Options::output, &OutputOptions::report)),
           flag("output", "overwrite", "Replace an earlier run's results in --output-dir",
                into(&Options::output, &OutputOptions::overwrite)),
           row("output", "only-output-from-instance", "I", "",

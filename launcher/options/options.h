@@ -21,7 +21,7 @@ namespace poprun::launcher {
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
 /// The subcommand. `subcommands` in command_line.h returns the word for each.
-enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate };
+enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate, kReport };
 
 /// The value of one row as the user would write it, and its origin. --dry-run shows both.
 struct Setting {
@@ -72,6 +72,7 @@ struct MpirunOptions {
 
 struct OutputOptions {
   std::string dir;
+  bool report = false;  ///< Also write report.html.
   bool overwrite = false;
   std::int64_t only_instance = -1;  ///< -1: show all instances.
 };
@@ -137,8 +138,12 @@ struct ValidateRequest {
   std::vector<std::string> folders;  ///< Folders with rows; empty: the installed one.
 };
 
+struct ReportRequest {
+  std::vector<std::string> folders;  ///< Output folders of jobs; at least one after parsing.
+};
+
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
-using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest, ValidateRequest>;
+using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest, ValidateRequest, ReportRequest>;
 
 /// A result that somebody published for real IPUs, with which `poprun-emu validate` compares the job of a file. The
 /// members are the keys of the file's section [published], which nothing else reads.

@@ -296,6 +296,8 @@ Request request_of(Subcommand subcommand) {
       return ProfileRequest{};
     case Subcommand::kValidate:
       return ValidateRequest{};
+    case Subcommand::kReport:
+      return ReportRequest{};
   }
   return RunRequest{};
 }
@@ -304,7 +306,7 @@ Request request_of(Subcommand subcommand) {
 bool needs_job(const Options& options) {
   const auto* const estimate = std::get_if<EstimateRequest>(&options.request);
   return !options.print_topology && options.subcommand() != Subcommand::kValidate &&
-         (estimate == nullptr || !estimate->micro);
+         options.subcommand() != Subcommand::kReport && (estimate == nullptr || !estimate->micro);
 }
 
 /// Checks that something answers in the form that --format asks for.
@@ -315,6 +317,16 @@ Status check_format(const Options& options) {
     return fail(ErrorCode::kUsage,
                 "--format json needs --dry-run, --list-models, estimate or validate; a job writes "
                 "profile.json, and a check check.json, to --output-dir");
+  }
+  return {};
+}
+
+/// Checks that something happens that a report can show.
+Status check_report(const Options& options) {
+  if (options.output.report && options.dry_run) {
+    return fail(ErrorCode::kUsage,
+                "--report needs something to show, but --dry-run writes no file; profile --no-run writes report.html "
+                "without running the job");
   }
   return {};
 }
@@ -342,6 +354,12 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   const auto* const profile = std::get_if<ProfileRequest>(&alone.request);
   if (profile != nullptr && profile->compare) {
     POPRUN_ASSIGN(std::get<ProfileRequest>(options.request).compared, compared_files(line));
+  } else if (subcommand == Subcommand::kReport) {
+    if (line.positional.empty()) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("report needs the output folder of a job; usage: {}", usage_line(subcommand)));
+    }
+    std::get<ReportRequest>(options.request).folders = line.positional;
   } else if (subcommand == Subcommand::kValidate && !line.positional.empty()) {
     return fail(ErrorCode::kUsage, fmt::format("validate needs no train.cfg, but got {}; name a folder of results with "
                                                "--rows; usage: {}",
@@ -354,7 +372,11 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   written.insert(written.end(), line.written.begin(), line.written.end());
   POPRUN_TRY(give_values(options, written));
   POPRUN_TRY(check_format(options));
+  POPRUN_TRY(check_report(options));
   POPRUN_TRY(check_together(options));
+  if (subcommand == Subcommand::kReport && setting_of(options, "output-dir").origin == Origin::kDefault) {
+    options.output.dir = std::get<ReportRequest>(options.request).folders.front();
+  }
   POPRUN_TRY(resolve_variation(options, std::move(written)));
   return options;
 }

@@ -78,10 +78,11 @@ std::string serialised(const proto::Profile& profile) {
 
 }  // namespace
 
-Result<std::string> message_json(const google::protobuf::Message& message, JsonKeys keys) {
+Result<std::string> message_json(const google::protobuf::Message& message, JsonKeys keys, JsonEnums enums) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   options.preserve_proto_field_names = keys == JsonKeys::kAsInProto;
+  options.always_print_enums_as_ints = enums == JsonEnums::kNumbers;
   std::string text;
   const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {
@@ -95,15 +96,19 @@ Result<std::string> message_json(const google::protobuf::Message& message, JsonK
   return json.dump(1) + "\n";
 }
 
-Result<proto::Profile> read_profile(const std::string& path) {
-  const bool is_folder = std::filesystem::is_directory(path);
-  const std::string file = is_folder ? path + "/profile.pb" : path;
-  POPRUN_ASSIGN(const std::string bytes, read_file(file, kBytesMax));
+Result<proto::Profile> read_any_profile(const std::string& path) {
+  POPRUN_ASSIGN(const std::string bytes, read_file(path, kBytesMax));
   proto::Profile profile;
   if (bytes.empty() || !parse(bytes, profile)) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: this is not a profile; poprun-emu profile writes profile.pb and profile.json", path));
   }
+  return profile;
+}
+
+Result<proto::Profile> read_profile(const std::string& path) {
+  const bool is_folder = std::filesystem::is_directory(path);
+  POPRUN_ASSIGN(proto::Profile profile, read_any_profile(is_folder ? path + "/profile.pb" : path));
   if (!profile.has_report()) {
     return fail(ErrorCode::kData, fmt::format("{}: this profile of a run contains no report of the compiled job; "
                                               "poprun-emu profile writes profiles that contain one",

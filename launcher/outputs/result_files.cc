@@ -24,6 +24,10 @@ namespace fs = std::filesystem;
 
 constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv", "profile.json", "profile.pb"};
 
+/// Files about an earlier run that a later one may replace.
+constexpr const char* kNotResults[] = {"failure.txt", "report.html", "trace.pftrace", "memory-tiles.pickle",
+                                       "memory.pickle"};
+
 constexpr std::size_t kPieceBytes = 16 << 20;  // Bytes written between two checks for cancellation.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
@@ -200,7 +204,9 @@ Status clear_results(const std::string& folder, const std::string& kept, bool du
     }
   }
   std::error_code unused;
-  fs::remove(path / "failure.txt", unused);
+  for (const char* const other : kNotResults) {
+    fs::remove(path / other, unused);
+  }
   if (dumps) {
     remove_files(path, "dump-step-", ".safetensors");
   }

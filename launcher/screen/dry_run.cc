@@ -152,8 +152,10 @@ proto::DryRun dry_run_message(const proto::CompiledJob& job) {
     message.set_compared_error(job.device().compared_error());
   }
   *message.mutable_notes() = job.notes();
+  *message.mutable_remedies() = job.remedies();
   *message.mutable_job() = job;
   message.mutable_job()->clear_notes();
+  message.mutable_job()->clear_remedies();
   return message;
 }
 

@@ -123,7 +123,9 @@ Status describe_job(const proto::CompileQuestion& job, proto::CompileAnswer& ans
   *compiled.mutable_batch_sizes() = batch_sizes(config);
   const Result<JobLength> measured = job_length(config, dataset);
   const auto advice = [&] {
-    return memory_advice(program, config, dataset, onnx, {{job.command().begin(), job.command().end()}});
+    MemoryAdvice found = memory_advice(program, config, dataset, onnx, {{job.command().begin(), job.command().end()}});
+    compiled.mutable_remedies()->Assign(found.remedies.begin(), found.remedies.end());
+    return found;
   };
   const Status fits = check_fits(program, advice);
   if (!fits && !config.memory().allow_out_of_memory()) {

@@ -14,6 +14,7 @@
 #include "replica/estimate/estimate_answer.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/report/report.h"
+#include "replica/search/memory_advice.h"
 
 namespace poprun {
 namespace {
@@ -81,10 +82,16 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   return options;
 }
 
-/// Returns why a Program does not fit, or an empty string if it fits.
-std::string shortage_of(const Program& program) {
-  const Status fits = check_fits(program, [] { return MemoryAdvice{"--dry-run lists remedies", ""}; });
-  return fits ? "" : fits.error().message;
+/// Adds to the report why the Program does not fit, and what would help, if it does not fit.
+void add_shortage(const Program& program, const JobInputs& inputs, proto::Report& report) {
+  const Status fits = check_fits(program, [&] {
+    MemoryAdvice advice = memory_advice(program, inputs.config, inputs.dataset, inputs.onnx, {});
+    report.mutable_remedies()->Assign(advice.remedies.begin(), advice.remedies.end());
+    return advice;
+  });
+  if (!fits) {
+    report.set_shortage(fits.error().message);
+  }
 }
 
 }  // namespace
@@ -141,7 +148,7 @@ Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnsw
   POPRUN_TRY(take_match(match, inputs, options, program));
   times.end("plans, tiles and lowering");
   proto::Report report = poprun::report(program, options.device, report_options(question));
-  report.set_shortage(shortage_of(program));
+  add_shortage(program, inputs, report);
   for (proto::IpuMemory& memory : *program.mutable_memory()) {
     memory.clear_layout();  // The report contains the parts that were requested.
   }

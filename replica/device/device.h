@@ -21,6 +21,7 @@ struct Device {
   std::int64_t tiles = 0;     ///< Tiles that compute.
   std::int64_t io_tiles = 0;  ///< Additional tiles that only transfer data; see through_io_tiles.
   Bytes bytes_per_tile;
+  Bytes interleaved_from;                   ///< Offset of a tile's interleaved region; 0 if unknown.
   std::int64_t macs_per_cycle_f32 = 0;      ///< One tile's matrix unit.
   std::int64_t macs_per_cycle_f16 = 0;      ///< Products of float16 numbers, summed in float32.
   std::int64_t macs_per_cycle_f16_f16 = 0;  ///< Products of float16 numbers, summed in float16.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "proto/answers.pb.h"
+#include "proto/report.pb.h"
 #include "replica/program/program.h"
 
 namespace poprun {

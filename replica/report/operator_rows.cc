@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "replica/program/stage_schedule.h"
 #include "replica/program/timeline.h"
 #include "replica/report/tile_contents.h"
 
@@ -146,11 +147,46 @@ class Operators {
   std::vector<std::pair<std::string, Calls>> hosts_;  ///< The step function comes first.
 };
 
+constexpr int kBarsMax = 200'000;
+
 }  // namespace
 
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
                                               const std::string& step_function) {
   return Operators(program, device, step_function).rows();
+}
+
+void add_timeline(const Program& program, proto::Report& report) {
+  const proto::Function* function = find_function(program, report.step_function());
+  if (function == nullptr) {
+    return;
+  }
+  if (std::ranges::any_of(program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; })) {
+    *report.mutable_schedule() = stage_schedule(program, *function);
+  }
+  proto::Timeline& timeline = *report.mutable_timeline();
+  std::uint64_t left_out = 0;
+  const CallTime time = walk(program, *function, [&](const Stretch& bar) {
+    if (timeline.step_size() == kBarsMax) {
+      left_out += bar.count;
+      return;
+    }
+    timeline.add_step(bar.step.number());
+    timeline.add_ipu(bar.ipu);
+    timeline.add_lane(static_cast<proto::Lane>(bar.lane));
+    timeline.add_doing(static_cast<proto::Doing>(bar.doing));
+    timeline.add_begin(static_cast<std::uint64_t>(bar.begin.count()));
+    timeline.add_length(static_cast<std::uint64_t>(bar.length.count()));
+    timeline.add_micro_batch(static_cast<std::uint32_t>(bar.micro_batch));
+    timeline.add_count(static_cast<std::uint32_t>(bar.count));
+    timeline.add_distance(static_cast<std::uint64_t>(bar.distance.count()));
+  });
+  timeline.set_clock_hz(program.device().clock_hz());
+  timeline.set_cycles(static_cast<std::uint64_t>(time.length.count()));
+  timeline.set_left_out(left_out);
+  for (std::size_t ipu = 0; ipu < time.busy.size(); ++ipu) {
+    timeline.add_busy(static_cast<std::uint64_t>(time.busy_cycles(ipu).count()));
+  }
 }
 
 }  // namespace poprun

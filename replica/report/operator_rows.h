@@ -15,4 +15,8 @@ namespace poprun {
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
                                               const std::string& step_function);
 
+/// Adds the device's timeline of one call of the report's step_function, as walk() finds it, and the schedule of its
+/// stages if there are several.
+void add_timeline(const Program& program, proto::Report& report);
+
 }  // namespace poprun

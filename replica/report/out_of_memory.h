@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "proto/report.pb.h"
 #include "replica/base/error.h"
 #include "replica/program/program.h"
 
@@ -30,8 +32,9 @@ namespace poprun {
 std::string place_text(const Program& program, std::uint32_t step);
 
 struct MemoryAdvice {
-  std::string sentence;  ///< For the first line of the message.
-  std::string table;     ///< Lines to print below the message; may be empty.
+  std::string sentence;                      ///< For the first line of the message.
+  std::string table;                         ///< Lines to print below the message; may be empty.
+  std::vector<proto::Remedy> remedies = {};  ///< The same as data.
 };
 
 /// Checks that every IPU's fullest tile fits. If not, the error is kOutOfMemory. Its first line states how much memory

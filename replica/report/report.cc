@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "replica/program/timeline.h"
+#include "replica/machine/machine.h"
 #include "replica/report/operator_rows.h"
 #include "replica/report/tile_contents.h"
 
@@ -106,13 +109,59 @@ std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   return peaks;
 }
 
+/// The steps that read and write each tensor.
+class Uses {
+ public:
+  explicit Uses(const Program& program)
+      : reads_(static_cast<std::size_t>(program.tensors_size())), writes_(reads_.size()) {
+    for (const proto::Function& function : program.functions()) {
+      add(function.steps());
+    }
+  }
+
+  [[nodiscard]] std::vector<std::uint32_t> reads(const proto::TileClaim& claim) const { return steps(claim, reads_); }
+  [[nodiscard]] std::vector<std::uint32_t> writes(const proto::TileClaim& claim) const { return steps(claim, writes_); }
+
+ private:
+  using StepLists = std::vector<std::vector<std::uint32_t>>;  // By tensor.
+
+  void add(const Steps& steps) {
+    for (const proto::Step& step : steps) {
+      const StepTensors tensors = tensors_of(step);
+      for (const std::uint32_t tensor : tensors.reads) {
+        reads_.at(tensor).push_back(step.number());
+      }
+      for (const std::uint32_t tensor : tensors.writes) {
+        writes_.at(tensor).push_back(step.number());
+      }
+      add(step.repeat().steps());
+    }
+  }
+
+  /// Returns the steps of all tensors of a claim, ascending, each once.
+  [[nodiscard]] static std::vector<std::uint32_t> steps(const proto::TileClaim& claim, const StepLists& lists) {
+    std::vector<std::uint32_t> all;
+    for (const std::uint32_t tensor : claim.tensors()) {
+      all.insert(all.end(), lists.at(tensor).begin(), lists.at(tensor).end());
+    }
+    std::ranges::sort(all);
+    all.erase(std::ranges::unique(all).begin(), all.end());
+    return all;
+  }
+
+  StepLists reads_;
+  StepLists writes_;
+};
+
 class IpuReporter {
  public:
   /// All arguments must outlive the reporter.
-  IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories, std::uint32_t ipu)
+  IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories, const Uses& uses,
+              std::uint32_t ipu)
       : program_(program),
         steps_(steps),
         categories_(categories),
+        uses_(uses),
         ipu_(ipu),
         memory_(program.memory(static_cast<int>(ipu))),
         layout_(memory_.layout()) {
@@ -268,6 +317,10 @@ class IpuReporter {
       return;
     }
     variable.set_type(main->type());
+    const std::vector<std::uint32_t> reads = uses_.reads(claim);
+    const std::vector<std::uint32_t> writes = uses_.writes(claim);
+    variable.mutable_read_at()->Assign(reads.begin(), reads.end());
+    variable.mutable_written_at()->Assign(writes.begin(), writes.end());
     for (const std::uint32_t id : claim.tensors()) {
       const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
       if (&tensor != main) {
@@ -291,6 +344,7 @@ class IpuReporter {
   const Program& program_;
   const StepIndex& steps_;
   const Categories& categories_;
+  const Uses& uses_;
   std::uint32_t ipu_;
   const proto::IpuMemory& memory_;
   const proto::TileLayout& layout_;
@@ -317,28 +371,70 @@ void add_nodes(const Steps& steps, google::protobuf::RepeatedPtrField<proto::Tre
   }
 }
 
+/// Sorts variables, the largest first. Returns the new index of each.
+std::vector<std::uint32_t> sort_by_size(std::vector<proto::Variable>& variables) {
+  std::vector<std::uint32_t> order(variables.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint32_t i) { return variables[i].bytes(); });
+  std::vector<std::uint32_t> places(variables.size());
+  std::vector<proto::Variable> sorted;
+  for (const std::uint32_t from : order) {
+    places[from] = static_cast<std::uint32_t>(sorted.size());
+    sorted.push_back(std::move(variables[from]));
+  }
+  variables = std::move(sorted);
+  return places;
+}
+
+/// Adds the contents of the tiles of each class. `places` begins with the places of the layout's claims.
+void add_contents(const proto::TileLayout& layout, std::span<const std::uint32_t> places, proto::IpuReport& report) {
+  for (int c = 0; c < layout.classes_size(); ++c) {
+    const proto::TileClass& one = layout.classes(c);
+    proto::TileClassReport& contents = *report.mutable_classes(c);
+    for (int claim = 0; claim < one.bytes_size(); ++claim) {
+      if (one.bytes(claim) > 0) {
+        contents.add_variables(places[static_cast<std::size_t>(claim)]);
+        contents.add_bytes(one.bytes(claim));
+        contents.add_offsets(one.offsets(claim));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options) {
   const StepIndex steps(program);
+  const Uses uses(program);
   const Categories categories(program, options.categories);
   proto::Report report;
   report.set_steps(steps.size());
   report.mutable_categories()->Assign(categories.names().begin(), categories.names().end());
   std::vector<proto::Variable> variables;
+  struct Owner {
+    std::uint32_t ipu;
+    std::uint32_t first_variable;  ///< Before sorting.
+  };
+  std::vector<Owner> owners;  // The IPUs in the report.
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     if (!program.memory(ipu).has_layout()) {
       continue;
     }
     const auto number = static_cast<std::uint32_t>(ipu);
-    const IpuReporter reporter(program, steps, categories, number);
+    const IpuReporter reporter(program, steps, categories, uses, number);
     *report.add_ipus() = reporter.report(tiles_of(number, options));
-    for (proto::Variable& variable : reporter.variables()) {
-      variables.push_back(std::move(variable));
-    }
+    report.mutable_ipus()->rbegin()->set_interleaved_from(static_cast<std::uint64_t>(device.interleaved_from.count()));
+    std::vector<proto::Variable> own = reporter.variables();
+    owners.push_back({number, static_cast<std::uint32_t>(variables.size())});
+    variables.insert(variables.end(), std::move_iterator(own.begin()), std::move_iterator(own.end()));
   }
-  std::ranges::stable_sort(variables, std::ranges::greater{}, &proto::Variable::bytes);
-  report.mutable_variables()->Assign(variables.begin(), variables.end());
+  const std::vector<std::uint32_t> places = sort_by_size(variables);
+  for (std::size_t k = 0; k < owners.size(); ++k) {
+    const std::span own = std::span(places).subspan(owners[k].first_variable);
+    add_contents(program.memory(static_cast<int>(owners[k].ipu)).layout(), own,
+                 *report.mutable_ipus(static_cast<int>(k)));
+  }
+  report.mutable_variables()->Assign(std::move_iterator(variables.begin()), std::move_iterator(variables.end()));
   for (const proto::Function& function : program.functions()) {
     proto::FunctionTree& tree = *report.add_functions();
     tree.set_name(function.name());
@@ -348,6 +444,7 @@ proto::Report report(const Program& program, const Device& device, const ReportO
     *report.add_operators() = std::move(row);
   }
   report.set_step_function(options.step_function);
+  add_timeline(program, report);
   return report;
 }
 

@@ -274,6 +274,21 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
+std::vector<proto::Remedy> as_data(Trials& trials, const std::vector<Remedies>& shown) {
+  std::vector<proto::Remedy> data;
+  for (const Remedies& remedies : shown) {
+    const Trial& trial = *trials.of(remedies);
+    proto::Remedy& one = data.emplace_back();
+    const ChangedJob job = trials.job_with(remedies);
+    one.mutable_options()->Assign(job.changes.begin(), job.changes.end());
+    one.set_fits(trial.fits);
+    one.set_fullest_tile_bytes(trial.tile);
+    one.set_step_seconds(trial.step_seconds);
+    one.set_time_per_sample(trial.sample_seconds / trials.as_it_is().sample_seconds);
+  }
+  return data;
+}
+
 /// Returns the advice if `best` fits and `others` more remedies fit as well.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
@@ -337,13 +352,14 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
       static_cast<std::size_t>(std::ranges::count_if(shown, [&](const Remedies& one) { return trials.fits(one); }));
   if (fitting > 0) {
     return {relief(trials, shown.front(), fitting - 1),
-            table_of(trials, shown) + command_of(trials, shown.front(), options.command)};
+            table_of(trials, shown) + command_of(trials, shown.front(), options.command), as_data(trials, shown)};
   }
   if (const auto together = combined(trials, shown)) {
     shown.insert(shown.begin(), *together);
-    return {relief(trials, *together, 0), table_of(trials, shown) + command_of(trials, *together, options.command)};
+    return {relief(trials, *together, 0), table_of(trials, shown) + command_of(trials, *together, options.command),
+            as_data(trials, shown)};
   }
-  return {regret(trials), table_of(trials, shown)};
+  return {regret(trials), table_of(trials, shown), as_data(trials, shown)};
 }
 
 }  // namespace poprun

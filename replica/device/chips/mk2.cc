@@ -2,14 +2,15 @@
 
 namespace poprun::chips {
 
-/// Colossus Mk2 GC200, in an M2000. The host rate is that of four IPUs that stream at once. A lone IPU gets no more: with
-/// all of the NIC's 12.5 GB/s, the small CNN of `validate` would be 1.6 times as fast as published.
+/// Colossus Mk2 GC200, in an M2000. The host rate is that of four IPUs that stream at once. A lone IPU gets no more:
+/// with all of the NIC's 12.5 GB/s, the small CNN of `validate` would be 1.6 times as fast as published.
 Device mk2() {
   return {
       .name = "mk2",
       .clock_hz = 1.325e9,                        // [I] from the POD64 datasheet: 15.978 PF / 64 / tiles / 128.
       .tiles = 1472,                              // [D]
       .bytes_per_tile = Bytes{638976},            // [D] 624 KiB, Programmer's Guide.
+      .interleaved_from = Bytes{212992},          // [2nd] Addresses 0x4C000 to 0x7FFFF are not interleaved.
       .macs_per_cycle_f32 = 16,                   // [I] 62.4 TFLOPS / tiles / clock / 2.
       .macs_per_cycle_f16 = 32,                   // [D] poplibs: 8 units x 4.
       .macs_per_cycle_f16_f16 = 64,               // [I] 249.66 TFLOPS / tiles / clock / 2.

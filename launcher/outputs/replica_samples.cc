@@ -1,0 +1,47 @@
+#include "launcher/outputs/replica_samples.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::uint64_t kRowsPerReplica = 1000;  // Before rows come half as often.
+constexpr std::size_t kWaitingBytesMax = 1 << 20;
+
+}  // namespace
+
+ReplicaSamples::ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t replicas)
+    : file_(disk, std::move(path), kWaitingBytesMax), last_(replicas) {}
+
+void ReplicaSamples::take(const proto::Beat& beat, std::uint64_t attempt, double now) {
+  for (const proto::ReplicaProgress& replica : beat.replicas()) {
+    if (replica.replica() >= last_.size()) {
+      continue;
+    }
+    Last& last = last_[replica.replica()];
+    const proto::StepTimes& times = replica.times();
+    if (times.steps() <= last.steps || now - last.at < interval_) {
+      continue;
+    }
+    if (first_at_ < 0) {
+      first_at_ = now;
+      if (goes_on_) {
+        file_.go_on();
+      } else {
+        file_.append("wall_seconds,attempt,replica,steps,compute_seconds\n");
+      }
+    }
+    file_.append(fmt::format("{:.3f},{},{},{},{:.6f}\n", now - first_at_, attempt, replica.replica(), times.steps(),
+                             times.compute_seconds()));
+    last = {times.steps(), now};
+    if (++rows_ == kRowsPerReplica * last_.size()) {
+      interval_ = std::max(2 * interval_, 2 * (now - first_at_) / static_cast<double>(kRowsPerReplica));
+      rows_ = 0;
+    }
+  }
+}
+
+}  // namespace poprun::launcher

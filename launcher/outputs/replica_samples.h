@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/outputs/growing_file.h"
+#include "proto/coordinator.pb.h"
+
+namespace poprun::launcher {
+
+/// replicas.csv: how fast each replica was, for the heat map of report.html. A row is a replica's counters at a
+/// heartbeat after which it had completed further steps:
+///
+///     wall_seconds,attempt,replica,steps,compute_seconds
+///     12.004,1,3,41,5.120
+///
+/// `wall_seconds` counts from the first row of the attempt, and `compute_seconds` is the time in operators of these
+/// steps, both in the wall time of the launcher's or the replica's machine. After 1,000 rows per replica, rows come
+/// half as often, and so on, so a job of a year still writes a small file.
+class ReplicaSamples {
+ public:
+  /// `disk` must outlive this.
+  ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t replicas);
+
+  /// Continues the file of an earlier attempt. Call this before the first row.
+  void go_on() { goes_on_ = true; }
+
+  /// Adds rows for the replicas in a heartbeat of attempt number `attempt`. `now` is in seconds of a monotonic clock.
+  void take(const proto::Beat& beat, std::uint64_t attempt, double now);
+
+  /// Begins to write the rows. Never waits; rows that the disk does not accept are lost.
+  void flush() { file_.hand_over(); }
+
+ private:
+  struct Last {
+    std::uint64_t steps = 0;
+    double at = 0;
+  };
+
+  GrowingFile file_;
+  std::vector<Last> last_;  ///< The last row of each replica.
+  double first_at_ = -1;
+  double interval_ = 0;
+  std::uint64_t rows_ = 0;  ///< Since the interval last changed.
+  bool goes_on_ = false;
+};
+
+}  // namespace poprun::launcher

@@ -1,0 +1,246 @@
+import {colourOf, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
+import {cellBar, shareBar} from './bars.js';
+import {view as execution} from './execution.js';
+import {view as why} from './why.js';
+
+const bytes = (count) => `${grouped(count)} B`;
+const seconds = (value, clock) => `${secondsText(value)} (${clock} clock)`;
+const rate = (value) => `${grouped(Math.round(value))} samples/s`;
+
+const activities = [['compute', 'computeCycles', '#4e79a7'], ['exchange between tiles', 'exchangeCycles', '#f28e2b'], ['sync', 'syncCycles', '#9aa5b1'],
+  ['links between IPUs', 'linkCycles', '#e15759'], ['host', 'hostCycles', '#59a14f'], ['Streaming Memory', 'streamingCycles', '#b07aa1']];
+
+/** Returns {ipu, tile, peak, bytesPerTile} of the fullest tile of the job, or null. */
+function fullestOf(profile) {
+  const ofReport = (profile.report?.ipus ?? []).map((one, ipu) => ({ipu, tile: one.balance.maxTile, peak: one.balance.max, bytesPerTile: one.bytesPerTile}));
+  const ofPlan = (profile.plannedMemory ?? []).map((one, ipu) => ({ipu, tile: one.fullestTile, peak: one.fullestTilePeak, bytesPerTile: one.bytesPerTile}));
+  const all = (ofReport.length > 0 ? ofReport : ofPlan).filter((one) => one.peak > 0);
+  return all.reduce((most, one) => (most && most.peak >= one.peak ? most : one), null);
+}
+
+const fits = (profile) => {
+  const fullest = fullestOf(profile);
+  return !profile.report?.shortage && !profile.outOfMemory && (!fullest || fullest.peak <= fullest.bytesPerTile);
+};
+
+/** Returns the memory of the fullest IPU of a job without a plan of its tiles. */
+function plannedText(profile) {
+  const all = (profile.plannedMemory ?? []).map((one, k) => ({...one, k}));
+  const most = all.reduce((best, one) => (best && best.peak / best.capacity >= one.peak / one.capacity ? best : one), null);
+  return most ? `${bytes(most.peak)} of ${bytes(most.capacity)} on IPU ${most.k}` : 'its memory is not planned';
+}
+
+/** Returns the verdict in one line, and what was said besides. */
+function verdict(job) {
+  const {profile} = job;
+  if (!profile) {
+    return job.failure ? h('p', {class: 'lead bad'}, 'The job failed.') : null;
+  }
+  const fullest = fullestOf(profile);
+  const tile = fullest && `tile ${grouped(fullest.tile)} of IPU ${fullest.ipu}`;
+  const device = profile.device;
+  const time = device?.stepSeconds > 0 ? `; ${profile.config.inference ? 'a batch' : 'a step'} takes ${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}` : '';
+  const failed = job.failure ? h('span', {class: 'bad'}, 'The job failed. ') : null;
+  if (fits(profile)) {
+    const memory = fullest ? `${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)} on the fullest tile (${tile})` : plannedText(profile);
+    return h('p', {class: 'lead'}, failed, h('span', {class: 'good'}, 'Fits: '), memory, time, '.');
+  }
+  const over = fullest && fullest.peak > fullest.bytesPerTile ? `${tile} needs ${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)}, ` +
+    `${bytes(fullest.peak - fullest.bytesPerTile)} too many` : '';
+  const [shortage, ...more] = (profile.report?.shortage ?? '').split('\n');
+  const line = h('p', {class: 'lead'}, failed, h('span', {class: 'bad'}, 'Does not fit: '), shortage || over || 'the job is out of memory',
+    profile.outOfMemory && !profile.report ? '. It ran with more memory than the chip has' : '', time ? `${time} if it had the memory` : '', '.');
+  return more.length > 0 ? [line, h('details', {}, h('summary', {}, 'the whole message'), h('pre', {}, profile.report.shortage))] : line;
+}
+
+function jobFacts(job) {
+  const {config, batchSizes: batch, parameterCount, operatorCount} = job.profile;
+  const {topology, model, device, data} = config;
+  const replicas = topology?.numReplicas ?? 1;
+  const ipus = topology?.ipusPerReplica ?? 1;
+  return facts([
+    ['model', `${model.name || model.onnx}, ${model.precision}, ${config.inference ? 'inference' : `training with ${config.training.optimizer}`}`],
+    ['data', data.source],
+    ['IPUs', `${grouped(replicas * ipus)} ${device.ipu}: ${grouped(replicas)} ${replicas === 1 ? 'replica' : 'replicas'} of ${grouped(ipus)} ${ipus === 1 ? 'IPU' : 'IPUs'}` +
+      (topology?.numInstances > 1 ? ` in ${grouped(topology.numInstances)} instances` : '')],
+    batch && ['batch sizes', `${grouped(batch.computeBatchSize)} computed at once, micro-batch ${grouped(batch.microBatchSize)}, ` +
+      `replica ${grouped(batch.replicaBatchSize)}, global ${grouped(batch.globalBatchSize)} samples`],
+    parameterCount > 0 && ['parameters', grouped(parameterCount)],
+    operatorCount > 0 && ['operators', grouped(operatorCount)],
+    ['poprun-emu', job.profile.version]]);
+}
+
+/** States whether the device time lies inside what was compared with chips. */
+function comparedText(device) {
+  return device.comparedError > 0 ? `within ${(100 * device.comparedError).toFixed(0)} % on published jobs of this kind`
+    : h('span', {class: 'bad'}, 'never compared with a chip');
+}
+
+function timeFigure(profile) {
+  const {device} = profile;
+  const {stepCost, clockHz} = device;
+  const idle = device.ipus.reduce((sum, one) => sum + one.idleSeconds, 0) * clockHz;
+  const busy = device.ipus.reduce((sum, one) => sum + one.busySeconds, 0) * clockHz;
+  const parts = activities.map(([name, key, colour]) => ({name, colour, amount: stepCost[key] ?? 0}));
+  const sum = parts.reduce((all, part) => all + part.amount, 0);
+  if (sum === 0) {
+    return null;
+  }
+  // In inference, the cost is of all batches and the seconds are of one.
+  const batches = profile.config.inference ? Math.max(1, Math.round(sum / busy)) : 1;
+  parts.push({name: 'waiting for other IPUs', colour: '#d9dce0', amount: idle * batches});
+  const agrees = Math.abs(sum - busy * batches) <= Math.max(1, batches) * device.ipus.length;
+  const what = batches > 1 ? `${grouped(batches)} batches` : profile.config.inference ? 'a batch' : 'a step';
+  const besides = [stepCost.backgroundCycles > 0 && `${grouped(stepCost.backgroundCycles)} cycles of exchanges between IPUs while tiles compute`,
+    stepCost.ioCycles > 0 && `${grouped(stepCost.ioCycles)} cycles of transfers by I/O tiles`].filter(Boolean);
+  return figure([`Device clock at ${grouped(Math.round(clockHz / 1e6))} MHz: cycles of ${what}, summed over ${grouped(device.ipus.length)} ${device.ipus.length === 1 ? 'IPU' : 'IPUs'}. `,
+    besides.length > 0 ? `Left out, as they add no time: ${besides.join(' and ')}. ` : '',
+    device.host?.callSeconds > 0 ? `Left out: the host's overhead of a call, ${secondsText(device.host.callSeconds)}, ${device.host.callsAreCounted ? 'which the time above includes' : 'which the time above does not include'}.` : ''],
+  shareBar(parts, sum + idle * batches, 'cycles'),
+  agrees ? null : h('p', {class: 'bad', role: 'alert'}, `Warning: the activities sum to ${grouped(sum)} cycles, the IPUs are busy for ${grouped(Math.round(busy * batches))}.`));
+}
+
+function utilisation(device) {
+  if (device.ipus.length < 2) {
+    return null;
+  }
+  const rows = device.ipus.map((one, k) => ({k, busy: one.busySeconds, idle: one.idleSeconds, part: one.busySeconds / (one.busySeconds + one.idleSeconds || 1)}));
+  return figure(`Utilisation: the fraction of a step in which an IPU does not wait for others (device clock). Mean: ${percentText(device.utilisation)}.`,
+    table([{title: 'IPU', value: (row) => row.k, number: true},
+      {title: 'busy', value: (row) => row.busy, text: (row) => secondsText(row.busy), number: true},
+      {title: 'waiting', value: (row) => row.idle, text: (row) => secondsText(row.idle), number: true},
+      {title: 'utilisation', value: (row) => row.part, text: (row) => percentText(row.part), number: true},
+      {title: '', value: (row) => row.part, text: (row) => cellBar(row.part, '#4e79a7')}], rows, {sort: 0, descending: false, limit: 32, label: 'IPUs'}));
+}
+
+/** Returns the parts of a bar of memory that ends with unused bytes; `sum` is the peak that the parts must sum to. */
+function memoryBar(report, atPeak, peak, memory, restName) {
+  const parts = report.categories.map((name, k) => ({name: name === 'gaps' ? 'gaps by placement constraints' : name, colour: colourOf(k),
+    amount: atPeak.alwaysLive[k] + atPeak.notAlwaysLive[k]}));
+  const live = parts.reduce((all, part) => all + part.amount, 0);
+  parts.push({name: restName, colour: '#b9bec5', amount: Math.max(0, peak - live)});
+  parts.push({name: 'unused', colour: 'transparent', amount: Math.max(0, memory - peak)});
+  return [shareBar(parts, Math.max(peak, memory), 'B', memory), live > peak ? h('p', {class: 'bad', role: 'alert'},
+    `Warning: the categories sum to ${bytes(live)}, more than the peak of ${bytes(peak)}.`) : null];
+}
+
+function memoryFigures(profile) {
+  const {report} = profile;
+  const k = fullestOf(profile).ipu;
+  const ipu = report.ipus[k];
+  return h('div', {class: 'columns'},
+    figure([`Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${k}, ${bytes(ipu.fullestTile.peak)} of ${bytes(ipu.bytesPerTile)}, at its worst step. `,
+      'Nothing is left out.'],
+    memoryBar(report, ipu.fullestTile.atPeak, ipu.fullestTile.peak, ipu.bytesPerTile, 'gaps left by the plan')),
+    figure([`All tiles of IPU ${k} at its worst step: ${bytes(ipu.peak)} of ${bytes(ipu.capacity)}. `,
+      "The last part but one is what tiles need at other steps, and gaps: the sum of the tiles' own peaks minus what is live at this step."],
+    memoryBar(report, ipu.atPeak, ipu.peak, ipu.capacity, 'peaks of tiles at other steps, and gaps')));
+}
+
+/** Returns the memory of each IPU as planned and, after a run, as measured. */
+function plannedMemory(profile) {
+  const planned = profile.plannedMemory ?? [];
+  if (planned.length === 0) {
+    return null;
+  }
+  const number = (title, value, help) => ({title, value, text: (row) => bytes(value(row)), number: true, help});
+  const measured = profile.measuredPeakBytes ?? [];
+  return figure('Memory of each IPU. Planned: the sum of the peaks of all tiles, with gaps.', table([
+    {title: 'IPU', value: (row) => row.k, number: true},
+    number('planned peak', (row) => row.peak), number('capacity', (row) => row.capacity), number('always live', (row) => row.alwaysLive),
+    number('fullest tile', (row) => row.fullestTilePeak), number('memory of a tile', (row) => row.bytesPerTile),
+    ...measured.length > 0 ? [number('measured peak of tensors', (row) => measured[row.k] ?? 0, 'the largest of all replicas')] : [],
+    ...planned.some((one) => one.streamingPeak > 0) ? [number('Streaming Memory', (row) => row.streamingPeak ?? 0)] : []],
+  planned.map((one, k) => ({...one, k})), {sort: 0, descending: false, limit: 32, label: 'IPUs'}));
+}
+
+/** Returns what a run achieved: results, and times of this machine. */
+function outcomeFacts({outcome, wall}) {
+  if (!outcome || !(outcome.steps > 0)) {
+    return null;
+  }
+  const accuracy = (value) => (value >= 0 ? `${(100 * value).toFixed(2)} %` : null);
+  return [h('h2', {}, 'Run'), facts([
+    ['steps', `${grouped(outcome.steps)} in ${grouped(outcome.epochs)} ${outcome.epochs === 1 ? 'epoch' : 'epochs'}${outcome.skippedSteps > 0 ? `, ${grouped(outcome.skippedSteps)} skipped` : ''}` +
+      `${outcome.drained ? '; stopped early on request' : ''}`],
+    outcome.resumedAfterStep > 0 && ['resumed', `after step ${grouped(outcome.resumedAfterStep)}`],
+    ['final loss', String(Number(outcome.finalLoss.toPrecision(6)))],
+    accuracy(outcome.trainAccuracy) && ['accuracy, training', accuracy(outcome.trainAccuracy)],
+    accuracy(outcome.testAccuracy) && ['accuracy, test', `${accuracy(outcome.testAccuracy)} of ${grouped(outcome.testItems)} items`],
+    wall?.startupSeconds > 0 && ['startup', seconds(wall.startupSeconds, 'wall')],
+    wall?.trainingSeconds > 0 && ['training', `${seconds(wall.trainingSeconds, 'wall')}, ${rate(wall.samplesPerSecond)}`],
+    wall?.evaluationSeconds > 0 && ['evaluation', seconds(wall.evaluationSeconds, 'wall')]])];
+}
+
+/** Returns the stage whose time is far above the mean, or null: {ipu, ratio}. */
+function slowestStage(device) {
+  const costs = new Map();
+  (device?.stages ?? []).forEach((stage) => costs.set(stage.ipu, (costs.get(stage.ipu) ?? 0) + stage.forwardCycles + stage.backwardCycles));
+  const mean = [...costs.values()].reduce((sum, one) => sum + one, 0) / costs.size;
+  const [ipu, most] = [...costs].reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0]);
+  return costs.size > 1 && most > 1.15 * mean ? {ipu, ratio: most / mean} : null;
+}
+
+/** Returns what to look at next, as list items. */
+function nextSteps(job, data) {
+  const index = data.jobs.indexOf(job);
+  const to = (id, text) => h('a', {href: `#${id}/${index}`}, text);
+  const items = [];
+  const {profile} = job;
+  if (profile && !fits(profile)) {
+    items.push(why.applies(job, data) ? [to('why', 'Why'), ': what needs the memory, and changes that were tried.'] : 'Run `poprun-emu profile` for changes that make the job fit.');
+  }
+  const slow = slowestStage(profile?.device);
+  if (slow) {
+    const text = `IPU ${slow.ipu} has ${percentText(slow.ratio - 1)} more work per micro-batch than the mean of the IPUs; the others wait for it. Move layers with pipeline.layers-per-ipu.`;
+    items.push(execution.applies(job, data) ? [to('execution', 'Execution'), `: ${text}`] : text);
+  }
+  const host = profile?.device?.stepCost;
+  const parts = host ? activities.map(([, key]) => host[key] ?? 0) : [];
+  if (host && host.hostCycles + host.streamingCycles > 0.3 * parts.reduce((a, b) => a + b, 0)) {
+    items.push(execution.applies(job, data) ? [to('execution', 'Execution'), ': a large part of the time goes to transfers from the host or Streaming Memory.']
+      : 'A large part of the time goes to transfers from the host or Streaming Memory.');
+  }
+  if (profile?.report?.ipus.length > 0) {
+    items.push([to('memory', 'Memory'), ' shows every tile, ', to('liveness', 'Liveness'), ' every step.']);
+  } else if (profile && !profile.report) {
+    items.push('Run `poprun-emu profile` with the same options for the memory and time of each operation.');
+  }
+  return items;
+}
+
+function notesTable(notes) {
+  return [h('h2', {}, 'Notes'), notes.length === 0 ? h('p', {}, 'None.') : table([{title: 'note', value: (note) => note.text}, {title: 'code', value: (note) => note.code}],
+    notes, {limit: 25, filter: notes.length > 10, label: 'notes'})];
+}
+
+export const view = {
+  id: 'summary',
+  title: 'Summary',
+  applies: () => true,
+  render(root, job, data) {
+    const {profile} = job;
+    const next = nextSteps(job, data);
+    const children = [h('h1', {}, job.name), verdict(job),
+      job.failure && h('pre', {}, job.failure),
+      next.length > 0 && [h('h2', {}, 'Next'), h('ul', {}, next.map((item) => h('li', {}, item)))],
+      profile?.config && [h('h2', {}, 'Job'), jobFacts(job)],
+      profile && outcomeFacts(profile)];
+    if (profile?.device?.stepSeconds > 0) {
+      const {device} = profile;
+      children.push(h('h2', {}, 'Device time'), facts([
+        [profile.config.inference ? 'batch' : 'step', `${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}`],
+        ['compared with chips', comparedText(device)],
+        ['utilisation', `${percentText(device.utilisation)} of ${device.ipus.length === 1 ? 'the IPU' : `the ${grouped(device.ipus.length)} IPUs of a replica`}`],
+        device.totalSeconds > 0 && ['everything executed', seconds(device.totalSeconds, 'device')],
+        device.host?.bytesToDevice > 0 && ['host', `${bytes(Math.round(device.host.bytesToDevice))} to the device and ${bytes(Math.round(device.host.bytesFromDevice))} from it, ` +
+          `in ${secondsText(device.host.streamSeconds)} (device clock)`]]),
+      timeFigure(profile), utilisation(device));
+    }
+    if (profile?.report?.ipus.length > 0) {
+      children.push(h('h2', {}, 'Memory'), memoryFigures(profile));
+    }
+    children.push(profile && plannedMemory(profile), profile && notesTable(profile.notes ?? []), job.text && [h('h2', {}, 'Text'), h('pre', {}, job.text)]);
+    root.append(...children.flat(Infinity).filter(Boolean));
+  },
+};
