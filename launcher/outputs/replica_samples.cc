@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "launcher/outputs/read_file.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -14,7 +16,11 @@ constexpr std::size_t kWaitingBytesMax = 1 << 20;
 }  // namespace
 
 ReplicaSamples::ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t replicas)
-    : file_(disk, std::move(path), kWaitingBytesMax), last_(replicas) {}
+    : path_(std::move(path)), file_(disk, path_, kWaitingBytesMax), last_(replicas) {}
+
+void ReplicaSamples::go_on() {
+  goes_on_ = size_of_file(path_).value_or(0) > 0;
+}
 
 void ReplicaSamples::take(const proto::Beat& beat, std::uint64_t attempt, double now) {
   for (const proto::ReplicaProgress& replica : beat.replicas()) {

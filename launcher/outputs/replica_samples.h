@@ -23,8 +23,8 @@ class ReplicaSamples {
   /// `disk` must outlive this.
   ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t replicas);
 
-  /// Continues the file of an earlier attempt. Call this before the first row.
-  void go_on() { goes_on_ = true; }
+  /// Continues the file of an earlier attempt, if that wrote any row. Call this before the first row.
+  void go_on();
 
   /// Adds rows for the replicas in a heartbeat of attempt number `attempt`. `now` is in seconds of a monotonic clock.
   void take(const proto::Beat& beat, std::uint64_t attempt, double now);
@@ -38,6 +38,7 @@ class ReplicaSamples {
     double at = 0;
   };
 
+  std::string path_;
   GrowingFile file_;
   std::vector<Last> last_;  ///< The last row of each replica.
   double first_at_ = -1;

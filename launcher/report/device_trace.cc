@@ -21,7 +21,6 @@ namespace {
 using proto::perfetto::TracePacket;
 using proto::perfetto::TrackEvent;
 
-constexpr std::uint64_t kSlicesMax = 600'000;  // 43 MB.
 constexpr std::uint32_t kSequence = 1;
 constexpr std::uint32_t kDeviceClock = 64;
 constexpr std::uint32_t kBootClock = 6;  // Perfetto's BUILTIN_CLOCK_BOOTTIME.
@@ -44,7 +43,7 @@ std::uint64_t track_of(std::uint32_t ipu, int lane) {
 }
 
 /// Returns how many of the equal rounds that a bar stands for are drawn, so that the trace stays within its limit.
-std::uint32_t rounds_drawn(const proto::Timeline& timeline) {
+std::uint32_t rounds_drawn(const proto::Timeline& timeline, std::uint64_t slices_max) {
   std::uint32_t low = 1;
   for (std::uint32_t high = std::uint32_t{1} << 31; low < high;) {
     const std::uint32_t middle = low + (high - low + 1) / 2;
@@ -52,14 +51,14 @@ std::uint32_t rounds_drawn(const proto::Timeline& timeline) {
     for (const std::uint32_t count : timeline.count()) {
       slices += std::min(count, middle);
     }
-    slices <= kSlicesMax ? low = middle : high = middle - 1;
+    slices <= slices_max ? low = middle : high = middle - 1;
   }
   return low;
 }
 
-std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint64_t& left_out) {
+std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint64_t slices_max, std::uint64_t& left_out) {
   std::vector<Slice> slices;
-  const std::uint32_t drawn = rounds_drawn(timeline);
+  const std::uint32_t drawn = rounds_drawn(timeline, slices_max);
   for (int k = 0; k < timeline.step_size(); ++k) {
     left_out += timeline.count(k) - std::min(timeline.count(k), drawn);
     for (std::uint32_t round = 0; round < std::min(timeline.count(k), drawn); ++round) {
@@ -79,10 +78,10 @@ class Writer {
     name_steps(profile.report());
   }
 
-  DeviceTrace trace() {
+  DeviceTrace trace(std::uint64_t slices_max) {
     DeviceTrace result;
     result.left_out = timeline_.left_out();
-    const std::vector<Slice> slices = slices_of(timeline_, result.left_out);
+    const std::vector<Slice> slices = slices_of(timeline_, slices_max, result.left_out);
     begin(slices);
     for (std::size_t k = 0; k < slices.size();) {
       std::size_t end = k + 1;
@@ -231,8 +230,8 @@ class Writer {
 
 }  // namespace
 
-DeviceTrace device_trace(const proto::Profile& profile) {
-  return Writer(profile).trace();
+DeviceTrace device_trace(const proto::Profile& profile, std::uint64_t slices_max) {
+  return Writer(profile).trace(slices_max);
 }
 
 Result<std::uint64_t> write_traces(const std::string& folder, const proto::Profile& profile) {

@@ -20,11 +20,14 @@ namespace poprun::launcher {
 
 struct DeviceTrace {
   std::string bytes;
-  std::uint64_t left_out = 0;  ///< Slices beyond the limit of 600,000: the last of equal rounds.
+  std::uint64_t left_out = 0;  ///< Slices beyond `slices_max`: the last of equal rounds.
 };
 
-/// Returns the trace of a profile with a report. Deterministic. Cost: linear in the bars of the timeline.
-DeviceTrace device_trace(const proto::Profile& profile);
+/// The default limit keeps a trace below 50 MB.
+inline constexpr std::uint64_t kTraceSlicesMax = 450'000;
+
+/// Returns the trace of a profile with a report. Deterministic. Cost: linear in the slices.
+DeviceTrace device_trace(const proto::Profile& profile, std::uint64_t slices_max = kTraceSlicesMax);
 
 /// Writes trace.pftrace, memory.pickle and memory-tiles.pickle of a profile with a report to `folder`. Returns the
 /// number of slices left out of the trace. Errors: those of write_whole_file.

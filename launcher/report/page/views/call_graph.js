@@ -18,9 +18,13 @@ export function eachNode(nodes, visit, times = 1) {
   }
 }
 
-/** Returns by name: {tree, steps, inlined: steps if each call were a copy, sites, callers: Map of name -> sites, runs: executions in one call of the step function}. */
+/**
+ * Returns by name: {tree, steps, inlined: steps if each call were a copy, sites: calls of it, callers: Map of name -> sites,
+ * runs: executions in one call of the step function}.
+ */
 function functionsOf(report) {
-  const functions = new Map(report.functions.map((tree) => [tree.name, {tree, steps: 0, sites: 0, callers: new Map(), calls: [], runs: 0, inlined: 0}]));
+  const functions = new Map(report.functions.map((tree) =>
+    [tree.name, {tree, steps: 0, sites: 0, callers: new Map(), calls: [], runs: 0, inlined: 0}]));
   for (const [name, one] of functions) {
     eachNode(one.tree.nodes, (node, times) => {
       ++one.steps;

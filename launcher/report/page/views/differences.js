@@ -2,12 +2,17 @@
 
 /** What two variants of one job have in common: [name, function of a profile]. */
 const identities = [
-  ['model', (profile) => profile.config?.model?.name], ['mode', (profile) => profile.config && (profile.config.inference ? 'inference' : 'training')],
-  ['parameters', (profile) => Number(profile.parameterCount ?? 0)], ['micro-batch size', (profile) => Number(profile.batchSizes?.microBatchSize ?? 0)],
+  ['model', (profile) => profile.config?.model?.name],
+  ['mode', (profile) => profile.config && (profile.config.inference ? 'inference' : 'training')],
+  ['parameters', (profile) => Number(profile.parameterCount ?? 0)],
+  ['micro-batch size', (profile) => Number(profile.batchSizes?.microBatchSize ?? 0)],
   ['replica batch size', (profile) => Number(profile.batchSizes?.replicaBatchSize ?? 0)],
   ['global batch size', (profile) => Number(profile.batchSizes?.globalBatchSize ?? 0)],
-  ['replicas', (profile) => profile.config?.topology?.numReplicas], ['IPUs per replica', (profile) => profile.config?.topology?.ipusPerReplica],
-  ['chip', (profile) => profile.config?.device?.ipu], ['clock in MHz', (profile) => (profile.device?.clockHz ?? 0) / 1e6]];
+  ['replicas', (profile) => profile.config?.topology?.numReplicas],
+  ['IPUs per replica', (profile) => profile.config?.topology?.ipusPerReplica],
+  ['chip', (profile) => profile.config?.device?.ipu],
+  ['clock in MHz', (profile) => (profile.device?.clockHz ?? 0) / 1e6],
+];
 
 const shown = (value) => (typeof value === 'number' ? new Intl.NumberFormat('en-US').format(value) : String(value));
 

@@ -40,8 +40,10 @@ function timelineFigure(bars, job) {
     },
     textOf,
   });
-  const left = bars.leftOut > 0 ? h('p', {class: 'bad'}, `${grouped(bars.leftOut)} bars beyond the first ${grouped(bars.count)} are left out: `
-    + 'empty places near the end of this picture are not idle time. The figures by IPU below are complete unless they say otherwise.') : null;
+  const left = bars.leftOut > 0 ? h('p', {class: 'bad'},
+    `${grouped(bars.leftOut)} bars beyond the first ${grouped(bars.count)} are left out: `
+    + 'empty places near the end of this picture are not idle time. The figures by IPU below are complete unless they say otherwise.')
+      : null;
   return figure([`One call of ${job.report.stepFunction}: ${cyclesText(bars.cycles, bars.clock)}. Device clock. `,
     `${grouped(bars.drawn)} bars, stored as ${grouped(bars.count)}. Where a pixel holds several bars, the heights of its colours are `,
     'their shares of its time.'], left, view);
@@ -64,7 +66,8 @@ function byIpu(bars, job) {
   wrong.length > 0 && h('p', {class: 'bad'}, `The bars of IPU ${wrong.map((row) => row.ipu).join(', ')} do not sum to its busy cycles.`),
   table([{title: 'IPU', number: true, value: (row) => row.ipu},
     ...(stages.length > 1 ? [{title: 'stages', value: (row) => row.stages.join(', ')}] : []),
-    cycles('busy', (row) => row.busy), {title: 'busy, time', number: true, value: (row) => row.busy, text: (row) => secondsText(row.busy / bars.clock)},
+    cycles('busy', (row) => row.busy), {title: 'busy, time', number: true, value: (row) => row.busy,
+      text: (row) => secondsText(row.busy / bars.clock)},
     {title: 'busy, share', number: true, value: (row) => row.busy, text: (row) => percentText(row.busy / bars.cycles)},
     cycles('idle', (row) => bars.cycles - row.busy),
     ...used.map(([name, k]) => cycles(name, (row) => row.sums[k] ?? 0))], rows, {limit: 64}));
@@ -81,8 +84,9 @@ export const view = {
     root.append(h('h1', {}, 'Execution'), limitSentence(job, bars),
       facts([['device step', `${secondsText(device.stepSeconds)} a ${steps}`],
         ['one call', `${cyclesText(bars.cycles, bars.clock)} at ${(bars.clock / 1e9).toFixed(3)} GHz`],
-        device.host?.callsAreCounted && ['host call', `${secondsText(device.host.callSeconds)} a ${steps} in addition, not part of the timeline`],
-        ['busy', `${percentText(device.utilisation)} of the IPUs' cycles (IPUs wait for one another in the rest)`]]),
+        device.host?.callsAreCounted && ['host call',
+          `${secondsText(device.host.callSeconds)} a ${steps} in addition, not part of the timeline`],
+        bars.busy.length > 1 && ['busy', `${percentText(device.utilisation)} of the IPUs' cycles (IPUs wait for one another in the rest)`]]),
       h('h2', {}, 'Timeline'), timelineFigure(bars, job),
       h('h2', {}, 'Busy and idle by IPU'), byIpu(bars, job));
     if (job.report.schedule) {

@@ -23,7 +23,8 @@ const colours = Uint32Array.from({length: 256}, (_, k) => {
 function beyondOf(job, k, step) {
   const {classes, bytesPerTile} = job.report.ipus[k];
   const live = job.memory.liveAt(step);
-  return classes.map((one) => one.overflowed > 0 && one.variables.some((index, i) => live[index] === 1 && one.offsets[i] + one.bytes[i] > bytesPerTile));
+  return classes.map((one) => one.overflowed > 0 &&
+    one.variables.some((index, i) => live[index] === 1 && one.offsets[i] + one.bytes[i] > bytesPerTile));
 }
 
 /**
@@ -106,7 +107,8 @@ export function tileMap(map) {
     for (const [colour, grown] of [[theme.back, 1], [theme.text, 2.5]]) {
       context.strokeStyle = colour;
       context.lineWidth = 2;
-      context.strokeRect(x + (tile % across) * at.cell - grown, y + Math.floor(tile / across) * at.cell - grown, at.cell + 2 * grown, at.cell + 2 * grown);
+      const size = at.cell + 2 * grown;
+      context.strokeRect(x + (tile % across) * at.cell - grown, y + Math.floor(tile / across) * at.cell - grown, size, size);
     }
   };
   const element = canvas(heights[job.memory.ipus.length] ?? 490, 'live bytes of every tile at this step', draw);
@@ -148,6 +150,7 @@ export function scaleLegend(h, bytesPerTile) {
   const stop = (fraction) => `${100 * fraction} % (${grouped(bytesPerTile * fraction)} B)`;
   const bar = `width:220px;height:12px;display:inline-block;background:linear-gradient(to right,${scale.join(',')})`;
   return h('div', {class: 'controls hint'}, 'live bytes: ', '0 B', h('span', {style: bar, role: 'img', 'aria-label': 'colour scale'}),
-    `${stop(1)} of a tile's memory`, [[overflow, 'more than the tile holds'], [beyond, "fewer, but some lie beyond the end of the tile's memory"]]
+    `${stop(1)} of a tile's memory`,
+    [[overflow, 'more than the tile holds'], [beyond, "fewer, but some lie beyond the end of the tile's memory"]]
       .map(([colour, text]) => h('span', {}, h('span', {class: 'swatch', style: `background:${colour}`}), text)));
 }

@@ -1,11 +1,9 @@
 import {figure, grouped, h, legend, secondsText} from '../dom.js';
 import {colours, curveOfTile, livenessCurve} from './curve.js';
 import {scaleLegend, sumFrame, tileMap} from './frame.js';
-import {chosenOf, cyclesOf, ipuSelect, layerOf, stepText} from './steps.js';
+import {bytes, chosenOf, cyclesOf, ipuSelect, layerOf, stepText} from './steps.js';
 import {tilePanel} from './tile_contents.js';
 import {Zoom, zoomControls} from './zoom.js';
-
-const bytes = (count) => `${grouped(count)} B`;
 
 /** Returns the name of a step with its layer and device time. */
 function describe(job, step) {
@@ -31,7 +29,8 @@ function sourceOf(job, chosen) {
   const {tile} = source === 'fullest' ? ipu.fullestTile : chosen;
   const computed = curveOfTile(job, chosen.ipu, tile);
   const stated = tile === ipu.fullestTile.tile ? ipu.fullestTile.liveness : null;
-  const step = stated ? computed.notAlwaysLive.findIndex((sum, k) => sum + computed.alwaysLive !== stated.alwaysLive + (stated.notAlwaysLive[k] ?? 0)) : -1;
+  const differs = (sum, k) => sum + computed.alwaysLive !== stated.alwaysLive + (stated.notAlwaysLive[k] ?? 0);
+  const step = stated ? computed.notAlwaysLive.findIndex(differs) : -1;
   return {curve: stated ?? computed, limit: ipu.bytesPerTile, title: `tile ${grouped(tile)} of IPU ${chosen.ipu}`,
     check: step < 0 ? '' : `Warning: the variables of tile ${tile} do not sum to the profile's curve at step ${step}.`};
 }
@@ -40,8 +39,9 @@ function sourceOf(job, chosen) {
 function ipuSums(job) {
   const warning = h('p', {class: 'bad', role: 'alert', hidden: true});
   const cells = job.report.ipus.map(() => [0, 1, 2, 3, 4, 5].map(() => h('td', {class: 'number'})));
-  const head = ['IPU', 'live on all tiles', 'liveness in the profile', 'of its memory', 'fullest tile', 'tiles over', 'tiles with bytes beyond the end'];
-  const element = h('div', {class: 'table'}, warning, h('table', {}, h('thead', {}, h('tr', {}, head.map((text) => h('th', {class: 'number', scope: 'col'}, text)))),
+  const head = ['IPU', 'live on all tiles', 'liveness in the profile', 'of its memory', 'fullest tile', 'tiles over',
+    'tiles with bytes beyond the end'].map((text) => h('th', {class: 'number', scope: 'col'}, text));
+  const element = h('div', {class: 'table'}, warning, h('table', {}, h('thead', {}, h('tr', {}, head)),
     h('tbody', {}, cells.map((row, k) => h('tr', {}, h('td', {class: 'number'}, String(k)), row)))));
   const show = (sums, step) => {
     const wrong = [];
@@ -132,9 +132,11 @@ export const view = {
       Object.assign(chart, sourceOf(job, chosen));
       const {peaks} = chart.curve.peaks.length > 0 ? chart.curve : job.report.ipus[chosen.ipu].liveness;
       state.peaks = peaks;
-      buttons.replaceChildren(peaks.length > 0 ? `highest peaks of ${peaks === chart.curve.peaks ? chart.title : `all tiles of IPU ${chosen.ipu}`}` : '', ...peakButtons(job, peaks, goTo));
-      caption.textContent = `Live bytes of ${chart.title} at each step of the Program, in the Program's order (not a time). Left out: the gaps that the plan ` +
-        'leaves between variables. If several steps share a pixel, the fullest of them is drawn. Red: beyond the memory. Numbers: the highest peaks.';
+      const owner = peaks === chart.curve.peaks ? chart.title : `all tiles of IPU ${chosen.ipu}`;
+      buttons.replaceChildren(peaks.length > 0 ? `highest peaks of ${owner}` : '', ...peakButtons(job, peaks, goTo));
+      caption.textContent = `Live bytes of ${chart.title} at each step of the Program, in the Program's order (not a time). ` +
+        'Left out: the gaps that the plan leaves between variables. ' +
+        'If several steps share a pixel, the fullest of them is drawn. Red: beyond the memory. Numbers: the highest peaks.';
       curveCheck.textContent = chart.check;
       curveCheck.hidden = chart.check === '';
       select.replaceChildren(ipuSelect(job, chosen.ipu, (k) => chooseTile(k, chosen.tile)));
@@ -175,7 +177,8 @@ export const view = {
         .map(([value, text]) => h('option', {value, selected: value === chosen.source}, text)));
     root.append(h('h1', {}, 'Liveness'),
       h('div', {class: 'controls'}, select, h('label', {}, 'curve of ', source), zoomControls(zoom, 'steps', () => chosen.step)),
-      figure(caption, curve, legend([['always live', colours.always], ['not always live', colours.notAlways], ['beyond the memory', '#e0201b']])), curveCheck,
+      figure(caption, curve, legend([['always live', colours.always], ['not always live', colours.notAlways],
+        ['beyond the memory', '#e0201b']])), curveCheck,
       buttons,
       h('div', {class: 'scrub', style: `top:${document.getElementById('header').offsetHeight}px`}, h('div', {class: 'controls'},
         h('label', {}, 'step ', stepNumber), h('span', {class: 'hint'}, `of 0 to ${grouped(steps - 1)}`), around, slider), name),

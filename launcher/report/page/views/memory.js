@@ -1,14 +1,12 @@
 import {facts, figure, grouped, h, legend, table} from '../dom.js';
 import {checkTiles, tilesOf, verdictOf} from './checks.js';
-import {chosenOf, ipuSelect, stepLink, stepText} from './steps.js';
+import {bytes, chosenOf, ipuSelect, stepLink, stepText} from './steps.js';
 import {partsOf, tileBars} from './tile_bars.js';
 import {variablesOf} from './variables.js';
 import {Zoom, zoomControls} from './zoom.js';
 
-const bytes = (count) => `${grouped(count)} B`;
-
 const spansText = (spans) => {
-  const texts = spans.slice(0, 6).map((span) => (span.first === span.last ? grouped(span.first) : `${grouped(span.first)} to ${grouped(span.last)}`));
+  const texts = spans.slice(0, 6).map(({first, last}) => (first === last ? grouped(first) : `${grouped(first)} to ${grouped(last)}`));
   return texts.join(', ') + (spans.length > 6 ? `, and ${grouped(spans.length - 6)} more spans` : '');
 };
 
@@ -45,7 +43,8 @@ function overview(job, k) {
   const over = ipu.classes.reduce((sum, one) => sum + (one.overflowed > 0 ? tilesOf(one) : 0), 0);
   const gaps = ipu.classes.reduce((sum, one) => sum + one.gaps * tilesOf(one), 0);
   const border = ipu.interleavedFrom > 0
-    ? `from offset ${bytes(ipu.interleavedFrom)} on. The plan allocates bytes regardless of that border, so the regions below are by time only.`
+    ? `from offset ${bytes(ipu.interleavedFrom)} on. The plan allocates bytes regardless of that border, ` +
+      'so the regions below are by time only.'
     : 'unknown for this chip. The plan allocates bytes without regard to interleaved memory.';
   return facts([
     ['tiles', `${grouped(job.memory.ipus[k].tiles)}, ${bytes(ipu.bytesPerTile)} each; ${bytes(ipu.capacity)} in all`],
@@ -100,7 +99,8 @@ export const view = {
       const scale = h('select', {onchange: (event) => {
         state.scale = event.target.value;
         bars.redraw();
-      }}, [['memory', "the tile's memory"], ['fullest', 'the fullest tile']].map(([value, text]) => h('option', {value, selected: state.scale === value}, text)));
+      }}, [['memory', "the tile's memory"], ['fullest', 'the fullest tile']]
+        .map(([value, text]) => h('option', {value, selected: state.scale === value}, text)));
       tell(chosen.tile);
       return [
         overview(job, k),

@@ -2,7 +2,8 @@
 import {bytesText, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
 
 /** The kinds of cycles of a Cost, with their titles and whether they take time on the tiles. */
-export const cycleKinds = [['computeCycles', 'compute', true], ['exchangeCycles', 'exchange', true], ['syncCycles', 'sync', true], ['linkCycles', 'links', true],
+export const cycleKinds = [['computeCycles', 'compute', true], ['exchangeCycles', 'exchange', true], ['syncCycles', 'sync', true],
+  ['linkCycles', 'links', true],
   ['hostCycles', 'host', true], ['streamingCycles', 'Streaming Memory', true], ['backgroundCycles', 'links in background', false],
   ['ioCycles', 'I/O tiles', false]];
 const onTiles = cycleKinds.filter(([, , busy]) => busy).map(([name]) => name);
@@ -37,7 +38,8 @@ function temporariesOf(report) {
     }
   }
   return (row) => sumOf((byName.get(row.name) ?? [])
-    .filter((one) => one.alwaysLive || one.lives.some((span) => span.first <= row.step && row.step <= span.last)), (one) => Number(one.bytes));
+    .filter((one) => one.alwaysLive || one.lives.some((span) => span.first <= row.step && row.step <= span.last)),
+      (one) => Number(one.bytes));
 }
 
 /** Returns the rows of the report with their cycles summed over the IPUs on which they run. */
@@ -48,7 +50,8 @@ export function operationRows(job) {
   return report.operators.map((row) => {
     const ipus = row.ipus ?? [];
     const cost = Object.fromEntries(cycleKinds.map(([name]) => [name, Number(row.cost?.[name] ?? 0) * ipus.length]));
-    return {...row, ipus, cost, cycles: sumOf(onTiles, (name) => cost[name]), flops: Number(row.cost?.flops ?? 0) * ipus.length, calls: Number(row.calls ?? 0),
+    return {...row, ipus, cost, cycles: sumOf(onTiles, (name) => cost[name]), flops: Number(row.cost?.flops ?? 0) * ipus.length,
+      calls: Number(row.calls ?? 0),
       peak: row.shareOfPeak ?? 0, temporary: temporaries(row), layer: layerOf(row.name ?? '', layers)};
   });
 }
@@ -57,7 +60,8 @@ export function operationRows(job) {
 function summed(name, rows) {
   const cycles = sumOf(rows, (row) => row.cycles);
   return {name, rows, cycles, cost: Object.fromEntries(cycleKinds.map(([kind]) => [kind, sumOf(rows, (row) => row.cost[kind])])),
-    flops: sumOf(rows, (row) => row.flops), calls: sumOf(rows, (row) => row.calls), temporary: Math.max(0, ...rows.map((row) => row.temporary)),
+    flops: sumOf(rows, (row) => row.flops), calls: sumOf(rows, (row) => row.calls),
+      temporary: Math.max(0, ...rows.map((row) => row.temporary)),
     peak: cycles > 0 ? sumOf(rows, (row) => row.peak * row.cycles) / cycles : 0};
 }
 
@@ -89,14 +93,17 @@ function costColumns(rows, total) {
     {title: 'share', number: true, help: 'of the cycles of all operations in the table', value: (row) => row.cycles, text: bar},
     ...used.map(([kind, title]) => cycles(title, (row) => row.cost[kind])),
     cycles('FLOPs', (row) => row.flops, 'a multiply-add counts as two'),
-    {title: 'of peak', number: true, help: 'share of the peak of the matrix units while it runs', value: (row) => row.peak, text: (row) => percentText(row.peak)},
+    {title: 'of peak', number: true, help: 'share of the peak of the matrix units while it runs', value: (row) => row.peak,
+      text: (row) => percentText(row.peak)},
     {title: 'temporaries', number: true, help: 'temporary bytes on all tiles together', value: (row) => row.temporary,
       text: (row) => (row.temporary > 0 ? bytesText(row.temporary) : '0 B')}];
 }
 
 function operationColumns(rows, total) {
-  return [{title: 'step', number: true, value: (row) => row.step, text: (row) => grouped(row.step)}, {title: 'operation', value: (row) => row.operation},
-    {title: 'name', value: (row) => row.name ?? '', text: (row) => h('span', {class: 'tail', title: row.name || null}, h('bdi', {}, row.name ?? ''))},
+  return [{title: 'step', number: true, value: (row) => row.step, text: (row) => grouped(row.step)},
+    {title: 'operation', value: (row) => row.operation},
+    {title: 'name', value: (row) => row.name ?? '', text: (row) => h('span', {class: 'tail', title: row.name || null},
+      h('bdi', {}, row.name ?? ''))},
     {title: 'IPUs', value: (row) => row.ipus[0] ?? -1, text: (row) => ipusText(row.ipus)}, ...costColumns(rows, total),
     {title: 'plan', value: (row) => row.plan ?? '', text: (row) => h('span', {class: 'plan', title: row.plan || null}, row.plan ?? '')}];
 }
@@ -115,7 +122,8 @@ function checkTotals(job, rows) {
     return h('p', {class: 'good'}, `The sums equal the profile's cost of one call of ${job.report.stepFunction} exactly.`);
   }
   const overlaps = Number(cost.backgroundCycles ?? 0) + Number(cost.ioCycles ?? 0) > 0;
-  const explained = overlaps && differing.every(({name}) => ['linkCycles', 'hostCycles', 'streamingCycles', 'backgroundCycles', 'ioCycles'].includes(name));
+  const explained = overlaps && differing.every(({name}) => ['linkCycles', 'hostCycles', 'streamingCycles', 'backgroundCycles',
+    'ioCycles'].includes(name));
   const list = differing.map((one) => `${one.title} ${grouped(one.sum)} in the table, ${grouped(one.step)} in the step`).join('; ');
   return explained
     ? h('p', {class: 'hint'}, `Transfers overlap with other work, so their cycles differ: ${list}. The step counts only the time that the tiles wait for them; `,
@@ -131,11 +139,13 @@ function excluded(rows, host) {
 }
 
 function detailsOf(row, clock) {
-  return h('div', {}, h('h2', {}, `${row.operation}${row.name ? ` '${row.name}'` : ''}`), facts([['step', grouped(row.step)], ['function', row.function],
+  return h('div', {}, h('h2', {}, `${row.operation}${row.name ? ` '${row.name}'` : ''}`),
+    facts([['step', grouped(row.step)], ['function', row.function],
     ['executed', `${grouped(row.calls)} times in one call of ${row.hostFunction}, on IPU ${ipusText(row.ipus)}`],
     ['time', `${secondsText(row.cycles / Math.max(row.ipus.length, 1) / clock)} on each IPU in a call, `
       + `${secondsText(row.cycles / Math.max(row.ipus.length * row.calls, 1) / clock)} per execution (device clock)`],
-    row.attributes && ['attributes', row.attributes], row.plan && ['plan', row.plan], ['temporaries', `${grouped(row.temporary)} B on all tiles together`]]));
+    row.attributes && ['attributes', row.attributes], row.plan && ['plan', row.plan],
+      ['temporaries', `${grouped(row.temporary)} B on all tiles together`]]));
 }
 
 export const view = {
@@ -146,9 +156,10 @@ export const view = {
     const {report} = job;
     const clock = job.profile.device?.clockHz ?? 1;
     const all = operationRows(job);
-    const hosts = [...new Set(all.map((row) => row.hostFunction))].sort((a, b) => (b === report.stepFunction) - (a === report.stepFunction));
+    const hosts = [...new Set(all.map((row) => row.hostFunction))].sort((a,
+      b) => (b === report.stepFunction) - (a === report.stepFunction));
     const state = {host: hosts[0], group: 'each operation'};
-    const place = h('div');
+    const place = h('div', {class: 'wide'});
     const details = h('div', {'aria-live': 'polite'});
 
     const draw = () => {
@@ -157,16 +168,19 @@ export const view = {
       const key = groupings[state.group];
       const onselect = key ? (group) => showMembers(group, rows) : (row) => details.replaceChildren(detailsOf(row, clock));
       const shown = key ? groupsOf(rows, key) : rows;
-      const columns = key ? [{title: state.group, value: (row) => row.name}, {title: 'rows', number: true, value: (row) => row.rows.length, text: (row) => grouped(row.rows.length)},
+      const columns = key ? [{title: state.group, value: (row) => row.name},
+        {title: 'rows', number: true, value: (row) => row.rows.length, text: (row) => grouped(row.rows.length)},
         ...costColumns(shown, total.cycles)] : operationColumns(shown, total.cycles);
-      const absent = cycleKinds.filter(([kind]) => total.cost[kind] === 0).map(([, title]) => title);
+      const absent = cycleKinds.filter(([kind, , busy]) => busy && total.cost[kind] === 0).map(([, title]) => title);
       details.replaceChildren();
-      place.replaceChildren(figure([`Cycles of one call of ${state.host}, summed over the IPUs. Device clock, ${(clock / 1e9).toFixed(3)} GHz. `,
+      place.replaceChildren(state.host === report.stepFunction ? checkTotals(job, rows)
+        : h('p', {class: 'hint'}, 'The profile has no cost of this function to compare the sums with.'),
+          figure([`Cycles of one call of ${state.host}, summed over the IPUs. Device clock, ${(clock / 1e9).toFixed(3)} GHz. `,
         absent.length > 0 ? `Not shown, because they are 0 in all rows: ${absent.join(', ')}.` : '',
         key && state.group === 'layer' ? ' Steps that several layers share (outlined functions) count under the layer that gives them their name.' : ''],
-      table(columns, shown, {sort: columns.findIndex((one) => one.title === 'cycles'), filter: true, label: 'operations', onselect, limit: 200})),
-      totals(total, rows), state.host === report.stepFunction ? checkTotals(job, rows) : h('p', {class: 'hint'}, 'The profile has no cost of this function to compare with.'),
-      excluded(all, state.host) ?? '');
+      table(columns, shown, {sort: columns.findIndex((one) => one.title === 'cycles'), filter: true, label: 'operations', onselect,
+        limit: 200})),
+      totals(total, rows), excluded(all, state.host) ?? '');
     };
 
     function showMembers(group, rows) {
@@ -182,7 +196,8 @@ export const view = {
       total.flops > 0 && ['of peak', `${percentText(total.peak)} of the matrix units' peak, as a mean over the cycles`]]);
     }
 
-    const select = (label, values, field) => h('label', {}, `${label} `, h('select', {onchange: (event) => { state[field] = event.target.value; draw(); }},
+    const select = (label, values, field) => h('label', {}, `${label} `, h('select',
+      {onchange: (event) => { state[field] = event.target.value; draw(); }},
       values.map((value) => h('option', {value, selected: value === state[field]}, value))));
     root.append(h('h1', {}, 'Operations'), h('div', {class: 'controls'}, select('function that the host calls', hosts, 'host'),
       select('group by', Object.keys(groupings), 'group')), place, details);

@@ -2,8 +2,8 @@ import {figure, grouped, h, secondsText, table} from '../dom.js';
 import {CallGraph, eachNode, kindOf} from './call_graph.js';
 import {verdictOf} from './checks.js';
 import {ProgramTree} from './program_tree.js';
+import {bytes, counted} from './steps.js';
 
-const bytes = (count) => `${grouped(count)} B`;
 const codeCategories = ['vertex code', 'vertex state', 'control code', 'exchange code'];
 
 /** Returns the table of code by IPU, with a check against the profile's bytes at the IPU's peak. */
@@ -49,7 +49,8 @@ function contentsText(one) {
     kinds.set(kind, (kinds.get(kind) ?? 0) + 1);
   });
   const sorted = [...kinds].sort((a, b) => b[1] - a[1]);
-  return sorted.slice(0, 6).map(([kind, count]) => `${grouped(count)} ${kind}`).join(', ') + (sorted.length > 6 ? `, ${sorted.length - 6} other kinds` : '');
+  return sorted.slice(0, 6).map(([kind, count]) => `${grouped(count)} ${kind}`).join(', ') +
+    (sorted.length > 6 ? `, ${counted(sorted.length - 6, 'other kind')}` : '');
 }
 
 /** Returns the table of functions that several places call. */
@@ -69,8 +70,8 @@ function outlined(job, graph, tree) {
     number('cycles', (one) => one.cycles, 'device cycles of one execution'),
     ...clock ? [{title: 'device time', value: ({one}) => one.cycles, text: ({one}) => secondsText(one.cycles / clock), number: true}] : [],
     number('steps not repeated', (one) => (one.sites - 1) * one.steps, 'steps of one copy x (places - 1)')];
-  return [h('p', {}, `${grouped(rows.length)} functions are called from more than one place. Each has one copy of its code. With a copy in each of these places, the Program `,
-    `would have ${grouped(inlined)} steps instead of ${grouped(job.report.steps)}. `,
+  return [h('p', {}, `${grouped(rows.length)} functions are called from more than one place. Each has one copy of its code. `,
+    `With a copy in each of these places, the Program would have ${grouped(inlined)} steps instead of ${grouped(job.report.steps)}. `,
     h('span', {class: 'hint'}, 'The profile counts bytes of code by IPU, not by function. Select a row to see the function in the tree.')),
   table(columns, rows, {sort: 7, limit: 50, filter: true, label: 'functions', onselect: (row) => tree.revealFunction(row.name)})];
 }
@@ -80,7 +81,8 @@ function search(tree) {
   const results = h('div', {role: 'status', style: 'max-height:22vh;overflow:auto'});
   const show = (text) => {
     const found = text.length < 2 ? [] : tree.find(text);
-    results.replaceChildren(text.length < 2 ? '' : h('span', {class: 'hint'}, `${grouped(found.length)} steps${found.length > 30 ? ', of which these are 30' : ''}: `),
+    const count = `${counted(found.length, 'step')}${found.length > 30 ? ', of which these are 30' : ''}: `;
+    results.replaceChildren(text.length < 2 ? '' : h('span', {class: 'hint'}, count),
       ...found.slice(0, 30).map(({functionName, node}) => h('button', {style: 'margin:2px', onclick: () => tree.reveal(functionName, node.step)},
         `${functionName}: ${node.text}`)));
   };
@@ -96,10 +98,11 @@ export const view = {
     const graph = new CallGraph(job);
     const tree = new ProgramTree(job, data, graph);
     root.append(h('h1', {}, 'Program'),
-      h('p', {}, `${grouped(job.report.steps)} steps in ${grouped(graph.functions.size)} functions; the host calls ${job.report.stepFunction} for a step or batch.`),
+      h('p', {}, `${grouped(job.report.steps)} steps in ${counted(graph.functions.size, 'function')}; `,
+        `the host calls ${job.report.stepFunction} for a step or batch.`),
       h('h2', {}, 'Functions'),
-      h('p', {class: 'hint'}, 'Enter or space opens a line; a call opens to the steps of its function. Cycles are device cycles of one execution, summed over ',
-        'the steps inside; work of different IPUs at the same time is summed too, so the time of a step is shorter (see Execution).'),
+      h('p', {class: 'hint'}, 'Enter or space opens a line; a call opens to the steps of its function. Cycles are device cycles of one ',
+        'execution, summed over the steps inside; work of different IPUs at the same time is summed too, so the time of a step is shorter (see Execution).'),
       ...search(tree), tree.element,
       ...(job.report.ipus.length > 0 ? [h('h2', {}, 'Code'), ...codeSizes(job)] : []),
       h('h2', {}, 'Outlining'), ...outlined(job, graph, tree));

@@ -67,7 +67,8 @@ export class ProgramTree {
     const row = this.job.stepNames[node.step]?.row;
     const times = row && row.calls > 1 ? `, ${grouped(row.calls)} times in a call of ${row.hostFunction}` : '';
     return h('div', {class: 'step'}, h('span', {title: row?.attributes}, node.text), h('span', {class: 'hint'}, ' ',
-      stepLink(this.job, this.data, node.step, `step ${grouped(node.step)}`), cycles ? `; ${cycles}${times}` : '', row?.plan ? `; ${row.plan}` : ''));
+      stepLink(this.job, this.data, node.step, `step ${grouped(node.step)}`),
+      cycles ? `; ${cycles}${times}` : '', row?.plan ? `; ${row.plan}` : ''));
   }
 
   /** Opens the branches that lead to a step and moves the focus there. */

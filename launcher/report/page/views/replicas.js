@@ -95,7 +95,8 @@ function slowStretch(data, index) {
     return null;
   }
   const mean = (list) => list.slice(best.from, best.to).filter((x) => !Number.isNaN(x)).reduce((sum, x, _, all) => sum + x / all.length, 0);
-  return {index, ...best, seconds: mean(data.seconds[index]), median: mean(data.medians), factor: mean(ratios), toEnd: best.to === ratios.length};
+  return {index, ...best, seconds: mean(data.seconds[index]), median: mean(data.medians), factor: mean(ratios),
+    toEnd: best.to === ratios.length};
 }
 
 /** Returns the sentence that names slow replicas. */
@@ -113,7 +114,8 @@ export function slowSentence(replicas) {
   const begin = from === 0 ? 'in all steps' : `from about step ${grouped(Math.round(data.edges[from]) + 1)}`;
   const until = toEnd ? (from === 0 ? '' : ' to the end') : ` to about step ${grouped(Math.round(data.edges[to]))}`;
   const others = slow.slice(1, 4).map((one) => `replica ${replicas[one.index].replica} (${one.factor.toFixed(2)} times)`).join(', ');
-  return `Replica ${replicas[index].replica} is slow ${from === 0 && !toEnd ? '' : begin}${until}: it needs ${factor.toFixed(2)} times the median of the replicas in operators, `
+  const when = from === 0 && !toEnd ? until.trim() : `${begin}${until}`;
+  return `Replica ${replicas[index].replica} is slow ${when}: it needs ${factor.toFixed(2)} times the median of the replicas in operators, `
     + `${secondsText(seconds)} instead of ${secondsText(middle)} a step (wall clock), and the other replicas wait for it in collectives.`
     + (others ? ` Also slow: ${others}${slow.length > 4 ? ` and ${slow.length - 4} more` : ''}.` : '');
 }
@@ -134,7 +136,8 @@ const isDark = (back) => parseInt(back.slice(1, 3), 16) < 128;
 /** Returns the map of the replicas as a figure, with a choice of the axis and of what is measured. */
 export function replicaMap(replicas, attempts) {
   const state = {axis: 'steps', name: 'compute_seconds', data: null, rows: [], cell: null};
-  const status = h('p', {class: 'hint', 'aria-live': 'polite'}, 'Move the mouse over the map, or use the arrow keys on it, to read its values.');
+  const status = h('p', {class: 'hint', 'aria-live': 'polite'},
+    'Move the mouse over the map, or use the arrow keys on it, to read its values.');
   const gutter = 84;
   const shown = Math.min(replicas.length, most);
   const row = Math.max(3, Math.min(18, Math.floor(420 / shown)));
@@ -159,7 +162,7 @@ export function replicaMap(replicas, attempts) {
     state.rows.forEach((index, k) => {
       if (row >= 11 || k % Math.ceil(11 / row) === 0) {
         context.fillStyle = theme.text;
-        context.fillText(`replica ${replicas[index].replica}`, 0, k * row + row / 2);
+        context.fillText(`replica ${replicas[index].replica}`, 0, Math.max(k * row + row / 2, 6));
       }
       for (let x = 0; x < count; ++x) {
         context.fillStyle = colourOf(ratios[index][x], dark);
@@ -190,16 +193,20 @@ export function replicaMap(replicas, attempts) {
     state.cell = {x: Math.max(0, Math.min(x, edges.length - 2)), k: Math.max(0, Math.min(k, state.rows.length - 1))};
     const index = state.rows[state.cell.k];
     const at = state.cell.x;
-    status.textContent = `Replica ${replicas[index].replica}, ${state.axis === 'steps' ? 'steps' : 'time'} ${edgeText(edges[at])} to ${edgeText(edges[at + 1])}: `
-      + (Number.isNaN(ratios[index][at]) ? 'no samples.' : `${secondsText(seconds[index][at])} a step, ${ratios[index][at].toFixed(2)} times the median of ${secondsText(medians[at])}.`);
+    const span = `${state.axis === 'steps' ? 'steps' : 'time'} ${edgeText(edges[at])} to ${edgeText(edges[at + 1])}`;
+    status.textContent = `Replica ${replicas[index].replica}, ${span}: `
+      + (Number.isNaN(ratios[index][at]) ? 'no samples.'
+        : `${secondsText(seconds[index][at])} a step, ${ratios[index][at].toFixed(2)} times the median of ${secondsText(medians[at])}.`);
     picture.redraw();
   }
 
   const picture = canvas(shown * row + 22, 'Map of the replicas by step or time', (...all) => state.data && draw(...all));
   picture.tabIndex = 0;
+  picture.setAttribute('role', 'application');
   picture.addEventListener('pointermove', (event) => {
     if (event.offsetX >= gutter && event.offsetY < shown * row) {
-      choose(Math.floor((event.offsetX - gutter) / (picture.clientWidth - gutter) * (state.data.edges.length - 1)), Math.floor(event.offsetY / row));
+      choose(Math.floor((event.offsetX - gutter) / (picture.clientWidth - gutter) * (state.data.edges.length - 1)),
+        Math.floor(event.offsetY / row));
     }
   });
   picture.addEventListener('keydown', (event) => {
@@ -210,11 +217,13 @@ export function replicaMap(replicas, attempts) {
     }
   });
   const known = measures.filter(([name]) => replicas.some((one) => one.samples.some((sample) => !Number.isNaN(sample[name]))));
-  const select = (label, choices, field) => h('label', {}, `${label} `, h('select', {onchange: (event) => { state[field] = event.target.value; state.cell = null; measure(); }},
+  const select = (label, choices, field) => h('label', {}, `${label} `, h('select',
+    {onchange: (event) => { state[field] = event.target.value; state.cell = null; measure(); }},
     choices.map(([value, text]) => h('option', {value, selected: value === state[field]}, text))));
   measure();
   const scale = h('span', {class: 'hint'}, 'half the median ', h('span', {class: 'ratioScale'}), ' twice the median or more');
   return figure(['Seconds per step of each replica, relative to the median of all replicas in the same interval. Wall clock of the replicas.',
     attempts.length > 1 ? ' A vertical line marks a restart.' : '', left],
-    h('div', {class: 'controls'}, known.length > 1 ? select('seconds', known, 'name') : h('span', {}, `seconds ${known[0]?.[1] ?? ''}`), select('by', [['steps', 'step'], ['wall', 'time']], 'axis'), scale), picture, status);
+    h('div', {class: 'controls'}, known.length > 1 ? select('seconds', known, 'name') : h('span', {}, `seconds ${known[0]?.[1] ?? ''}`),
+      select('by', [['steps', 'step'], ['wall', 'time']], 'axis'), scale), picture, status);
 }

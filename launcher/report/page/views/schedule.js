@@ -6,6 +6,8 @@ const works = {A: ['#4e79a7', 'forward: activations'], R: ['#59a14f', 'recomputa
 const line = 19;       // Height of one entry.
 const gutter = 66;
 
+const worksOf = (work) => (work.part?.backward ? (work.part.recomputes ? 'RG' : 'G') : 'A');
+
 /** Answers what an IPU does in a cycle. */
 export class Cells {
   constructor(schedule) {
@@ -16,6 +18,7 @@ export class Cells {
     this.columns = this.sequences.reduce((sum, one) => sum + one.repeat * one.cycles.length, 0);
     this.columns = Math.max(this.columns, ...[...this.updates.values()].map((cycle) => cycle + 1));
     this.stages = parts.reduce((most, work) => Math.max(most, (work.part?.stage ?? 0) + 1), 0);
+    this.works = new Set(['A', ...parts.flatMap((work) => [...worksOf(work)]), ...(this.updates.size > 0 ? ['U'] : [])]);
     this.recomputes = parts.some((work) => work.part?.recomputes);
     this.microBatches = this.sequences.reduce((sum, one) => sum + one.repeat
       * one.cycles.flatMap((cycle) => cycle.parts ?? []).filter((work) => !work.part?.backward && (work.part?.stage ?? 0) === 0).length, 0);
@@ -28,7 +31,7 @@ export class Cells {
       if (column < repeat * cycles.length) {
         const round = Math.floor(column / cycles.length);
         const parts = (cycles[column % cycles.length].parts ?? []).filter((work) => (work.part?.ipu ?? 0) === ipu);
-        return [...parts.map((work) => ({works: work.part?.backward ? (work.part.recomputes ? 'RG' : 'G') : 'A',
+        return [...parts.map((work) => ({works: worksOf(work),
           number: (work.microBatch ?? 0) + round + 1, stage: work.part?.stage ?? 0})), ...entries];
       }
       column -= repeat * cycles.length;
@@ -65,7 +68,8 @@ export function scheduleFigure(schedule) {
   const digits = String(cells.microBatches).length;
   const size = (cells.recomputes ? 2 : 1) * (17 + 7 * digits);
   const state = {first: 0, cell: null, fit: 1};
-  const status = h('p', {class: 'hint', 'aria-live': 'polite'}, 'Move the mouse over a cell, or use the arrow keys, to read what it means.');
+  const status = h('p', {class: 'hint', 'aria-live': 'polite'},
+    'Move the mouse over a cell, or use the arrow keys, to read what it means.');
   const range = h('input', {type: 'range', min: 0, max: 0, value: 0, 'aria-label': 'first cycle shown',
     oninput: (event) => { state.first = Number(event.target.value); picture.redraw(); }});
   const shown = h('span', {class: 'hint'});
@@ -123,6 +127,7 @@ export function scheduleFigure(schedule) {
 
   const picture = canvas(height, 'Schedule of the pipeline by cycle', draw);
   picture.tabIndex = 0;
+  picture.setAttribute('role', 'application');
   picture.addEventListener('pointermove', (event) => {
     const row = tops.findLastIndex((top) => event.offsetY >= top);
     const column = state.first + Math.floor((event.offsetX - gutter) / size);
@@ -131,7 +136,8 @@ export function scheduleFigure(schedule) {
     }
   });
   picture.addEventListener('keydown', (event) => {
-    const moves = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-state.fit, 0], PageDown: [state.fit, 0],
+    const moves = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-state.fit, 0],
+      PageDown: [state.fit, 0],
       Home: [-cells.columns, 0], End: [cells.columns, 0]};
     const move = moves[event.key];
     if (move) {
@@ -140,7 +146,7 @@ export function scheduleFigure(schedule) {
       event.preventDefault();
     }
   });
-  const used = Object.entries(works).filter(([work]) => work !== 'R' || cells.recomputes);
+  const used = Object.entries(works).filter(([work]) => cells.works.has(work));
   return figure([`${grouped(cells.microBatches)} micro-batches in ${grouped(cells.columns)} cycles. A column is a cycle of the schedule, in which each IPU `,
     'does what the cell shows, and lasts as long as the slowest IPU; its width is not a time.'],
   legend(used.map(([work, [colour, text]]) => [`${work}: ${text}`, colour])), picture, range,

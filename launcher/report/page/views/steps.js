@@ -1,6 +1,9 @@
 // Names of steps, and what the memory views have in common: the IPU, tile and step that are chosen.
 import {grouped, h} from '../dom.js';
 
+/** Returns "638,976 B". */
+export const bytes = (count) => `${grouped(count)} B`;
+
 /** Returns "1 step", "12 steps". */
 export const counted = (count, noun) => `${grouped(count)} ${noun}${count === 1 ? '' : 's'}`;
 
@@ -61,9 +64,9 @@ export function shade(colour, amount) {
 export const darker = (colour) => shade(colour, -0.38);
 
 /** Returns "512 KiB" for the ticks of an axis. */
-export function tickText(bytes) {
-  const [scale, unit] = bytes >= 2 ** 30 ? [2 ** 30, 'GiB'] : bytes >= 2 ** 20 ? [2 ** 20, 'MiB'] : bytes >= 2 ** 10 ? [2 ** 10, 'KiB'] : [1, 'B'];
-  return `${Number((bytes / scale).toPrecision(4))} ${unit}`;
+export function tickText(count) {
+  const power = Math.min(3, Math.floor(Math.log2(Math.max(count, 1)) / 10));
+  return `${Number((count / 1024 ** power).toPrecision(4))} ${['B', 'KiB', 'MiB', 'GiB'][power]}`;
 }
 
 /** Returns the distance of about `count` ticks up to `most` bytes: a power of two. */

@@ -1,19 +1,23 @@
 import {colourOf, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
 import {cellBar, shareBar} from './bars.js';
 import {view as execution} from './execution.js';
+import {bytes, counted} from './steps.js';
 import {view as why} from './why.js';
 
-const bytes = (count) => `${grouped(count)} B`;
 const seconds = (value, clock) => `${secondsText(value)} (${clock} clock)`;
 const rate = (value) => `${grouped(Math.round(value))} samples/s`;
 
-const activities = [['compute', 'computeCycles', '#4e79a7'], ['exchange between tiles', 'exchangeCycles', '#f28e2b'], ['sync', 'syncCycles', '#9aa5b1'],
-  ['links between IPUs', 'linkCycles', '#e15759'], ['host', 'hostCycles', '#59a14f'], ['Streaming Memory', 'streamingCycles', '#b07aa1']];
+/** The name, field and colour of each activity of a stepCost. */
+const activities = [['compute', 'computeCycles', '#4e79a7'], ['exchange between tiles', 'exchangeCycles', '#f28e2b'],
+  ['sync', 'syncCycles', '#9aa5b1'], ['links between IPUs', 'linkCycles', '#e15759'], ['host', 'hostCycles', '#59a14f'],
+  ['Streaming Memory', 'streamingCycles', '#b07aa1']];
 
 /** Returns {ipu, tile, peak, bytesPerTile} of the fullest tile of the job, or null. */
 function fullestOf(profile) {
-  const ofReport = (profile.report?.ipus ?? []).map((one, ipu) => ({ipu, tile: one.balance.maxTile, peak: one.balance.max, bytesPerTile: one.bytesPerTile}));
-  const ofPlan = (profile.plannedMemory ?? []).map((one, ipu) => ({ipu, tile: one.fullestTile, peak: one.fullestTilePeak, bytesPerTile: one.bytesPerTile}));
+  const ofReport = (profile.report?.ipus ?? []).map(({balance, bytesPerTile}, ipu) =>
+    ({ipu, tile: balance.maxTile, peak: balance.max, bytesPerTile}));
+  const ofPlan = (profile.plannedMemory ?? []).map(({fullestTile, fullestTilePeak, bytesPerTile}, ipu) =>
+    ({ipu, tile: fullestTile, peak: fullestTilePeak, bytesPerTile}));
   const all = (ofReport.length > 0 ? ofReport : ofPlan).filter((one) => one.peak > 0);
   return all.reduce((most, one) => (most && most.peak >= one.peak ? most : one), null);
 }
@@ -38,8 +42,9 @@ function verdict(job) {
   }
   const fullest = fullestOf(profile);
   const tile = fullest && `tile ${grouped(fullest.tile)} of IPU ${fullest.ipu}`;
-  const device = profile.device;
-  const time = device?.stepSeconds > 0 ? `; ${profile.config.inference ? 'a batch' : 'a step'} takes ${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}` : '';
+  const {device} = profile;
+  const what = profile.config.inference ? 'a batch' : 'a step';
+  const time = device?.stepSeconds > 0 ? `; ${what} takes ${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}` : '';
   const failed = job.failure ? h('span', {class: 'bad'}, 'The job failed. ') : null;
   if (fits(profile)) {
     const memory = fullest ? `${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)} on the fullest tile (${tile})` : plannedText(profile);
@@ -49,7 +54,8 @@ function verdict(job) {
     `${bytes(fullest.peak - fullest.bytesPerTile)} too many` : '';
   const [shortage, ...more] = (profile.report?.shortage ?? '').split('\n');
   const line = h('p', {class: 'lead'}, failed, h('span', {class: 'bad'}, 'Does not fit: '), shortage || over || 'the job is out of memory',
-    profile.outOfMemory && !profile.report ? '. It ran with more memory than the chip has' : '', time ? `${time} if it had the memory` : '', '.');
+    profile.outOfMemory && !profile.report ? '. It ran with more memory than the chip has' : '',
+    time ? `${time} if it had the memory` : '', '.');
   return more.length > 0 ? [line, h('details', {}, h('summary', {}, 'the whole message'), h('pre', {}, profile.report.shortage))] : line;
 }
 
@@ -59,9 +65,10 @@ function jobFacts(job) {
   const replicas = topology?.numReplicas ?? 1;
   const ipus = topology?.ipusPerReplica ?? 1;
   return facts([
-    ['model', `${model.name || model.onnx}, ${model.precision}, ${config.inference ? 'inference' : `training with ${config.training.optimizer}`}`],
+    ['model', `${model.name || model.onnx}, ${model.precision}, ` +
+      (config.inference ? 'inference' : `training with ${config.training.optimizer}`)],
     ['data', data.source],
-    ['IPUs', `${grouped(replicas * ipus)} ${device.ipu}: ${grouped(replicas)} ${replicas === 1 ? 'replica' : 'replicas'} of ${grouped(ipus)} ${ipus === 1 ? 'IPU' : 'IPUs'}` +
+    ['IPUs', `${grouped(replicas * ipus)} ${device.ipu}: ${counted(replicas, 'replica')} of ${counted(ipus, 'IPU')}` +
       (topology?.numInstances > 1 ? ` in ${grouped(topology.numInstances)} instances` : '')],
     batch && ['batch sizes', `${grouped(batch.computeBatchSize)} computed at once, micro-batch ${grouped(batch.microBatchSize)}, ` +
       `replica ${grouped(batch.replicaBatchSize)}, global ${grouped(batch.globalBatchSize)} samples`],
@@ -91,26 +98,32 @@ function timeFigure(profile) {
   parts.push({name: 'waiting for other IPUs', colour: '#d9dce0', amount: idle * batches});
   const agrees = Math.abs(sum - busy * batches) <= Math.max(1, batches) * device.ipus.length;
   const what = batches > 1 ? `${grouped(batches)} batches` : profile.config.inference ? 'a batch' : 'a step';
-  const besides = [stepCost.backgroundCycles > 0 && `${grouped(stepCost.backgroundCycles)} cycles of exchanges between IPUs while tiles compute`,
+  const {host} = device;
+  const included = host?.callsAreCounted ? 'which the time above includes' : 'which the time above does not include';
+  const besides = [stepCost.backgroundCycles > 0 &&
+      `${grouped(stepCost.backgroundCycles)} cycles of exchanges between IPUs while tiles compute`,
     stepCost.ioCycles > 0 && `${grouped(stepCost.ioCycles)} cycles of transfers by I/O tiles`].filter(Boolean);
-  return figure([`Device clock at ${grouped(Math.round(clockHz / 1e6))} MHz: cycles of ${what}, summed over ${grouped(device.ipus.length)} ${device.ipus.length === 1 ? 'IPU' : 'IPUs'}. `,
+  return figure([`Device clock at ${grouped(Math.round(clockHz / 1e6))} MHz: cycles of ${what}, summed over ${counted(device.ipus.length, 'IPU')}. `,
     besides.length > 0 ? `Left out, as they add no time: ${besides.join(' and ')}. ` : '',
-    device.host?.callSeconds > 0 ? `Left out: the host's overhead of a call, ${secondsText(device.host.callSeconds)}, ${device.host.callsAreCounted ? 'which the time above includes' : 'which the time above does not include'}.` : ''],
+    host?.callSeconds > 0 ? `Left out: the host's overhead of a call, ${secondsText(host.callSeconds)}, ${included}.` : ''],
   shareBar(parts, sum + idle * batches, 'cycles'),
-  agrees ? null : h('p', {class: 'bad', role: 'alert'}, `Warning: the activities sum to ${grouped(sum)} cycles, the IPUs are busy for ${grouped(Math.round(busy * batches))}.`));
+  agrees ? null : h('p', {class: 'bad', role: 'alert'}, `Warning: the activities sum to ${grouped(sum)} cycles, ` +
+    `the IPUs are busy for ${grouped(Math.round(busy * batches))}.`));
 }
 
 function utilisation(device) {
   if (device.ipus.length < 2) {
     return null;
   }
-  const rows = device.ipus.map((one, k) => ({k, busy: one.busySeconds, idle: one.idleSeconds, part: one.busySeconds / (one.busySeconds + one.idleSeconds || 1)}));
-  return figure(`Utilisation: the fraction of a step in which an IPU does not wait for others (device clock). Mean: ${percentText(device.utilisation)}.`,
+  const rows = device.ipus.map(({busySeconds: busy, idleSeconds: idle}, k) => ({k, busy, idle, part: busy / (busy + idle || 1)}));
+  return figure('Utilisation: the fraction of a step in which an IPU does not wait for others (device clock). ' +
+    `Mean: ${percentText(device.utilisation)}.`,
     table([{title: 'IPU', value: (row) => row.k, number: true},
       {title: 'busy', value: (row) => row.busy, text: (row) => secondsText(row.busy), number: true},
       {title: 'waiting', value: (row) => row.idle, text: (row) => secondsText(row.idle), number: true},
       {title: 'utilisation', value: (row) => row.part, text: (row) => percentText(row.part), number: true},
-      {title: '', value: (row) => row.part, text: (row) => cellBar(row.part, '#4e79a7')}], rows, {sort: 0, descending: false, limit: 32, label: 'IPUs'}));
+      {title: '', value: (row) => row.part, text: (row) => cellBar(row.part, '#4e79a7')}],
+    rows, {sort: 0, descending: false, limit: 32, label: 'IPUs'}));
 }
 
 /** Returns the parts of a bar of memory that ends with unused bytes; `sum` is the peak that the parts must sum to. */
@@ -129,8 +142,8 @@ function memoryFigures(profile) {
   const k = fullestOf(profile).ipu;
   const ipu = report.ipus[k];
   return h('div', {class: 'columns'},
-    figure([`Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${k}, ${bytes(ipu.fullestTile.peak)} of ${bytes(ipu.bytesPerTile)}, at its worst step. `,
-      'Nothing is left out.'],
+    figure([`Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${k}, ${bytes(ipu.fullestTile.peak)} of ${bytes(ipu.bytesPerTile)}, `,
+      'at its worst step. Nothing is left out.'],
     memoryBar(report, ipu.fullestTile.atPeak, ipu.fullestTile.peak, ipu.bytesPerTile, 'gaps left by the plan')),
     figure([`All tiles of IPU ${k} at its worst step: ${bytes(ipu.peak)} of ${bytes(ipu.capacity)}. `,
       "The last part but one is what tiles need at other steps, and gaps: the sum of the tiles' own peaks minus what is live at this step."],
@@ -161,8 +174,8 @@ function outcomeFacts({outcome, wall}) {
   }
   const accuracy = (value) => (value >= 0 ? `${(100 * value).toFixed(2)} %` : null);
   return [h('h2', {}, 'Run'), facts([
-    ['steps', `${grouped(outcome.steps)} in ${grouped(outcome.epochs)} ${outcome.epochs === 1 ? 'epoch' : 'epochs'}${outcome.skippedSteps > 0 ? `, ${grouped(outcome.skippedSteps)} skipped` : ''}` +
-      `${outcome.drained ? '; stopped early on request' : ''}`],
+    ['steps', [`${grouped(outcome.steps)} in ${counted(outcome.epochs, 'epoch')}`,
+      outcome.skippedSteps > 0 ? `, ${grouped(outcome.skippedSteps)} skipped` : '', outcome.drained ? '; stopped early on request' : '']],
     outcome.resumedAfterStep > 0 && ['resumed', `after step ${grouped(outcome.resumedAfterStep)}`],
     ['final loss', String(Number(outcome.finalLoss.toPrecision(6)))],
     accuracy(outcome.trainAccuracy) && ['accuracy, training', accuracy(outcome.trainAccuracy)],
@@ -172,13 +185,13 @@ function outcomeFacts({outcome, wall}) {
     wall?.evaluationSeconds > 0 && ['evaluation', seconds(wall.evaluationSeconds, 'wall')]])];
 }
 
-/** Returns the stage whose time is far above the mean, or null: {ipu, ratio}. */
+/** Returns the IPU with the most work in its stages if it is above the mean, or null: {ipu, ratio}. */
 function slowestStage(device) {
   const costs = new Map();
   (device?.stages ?? []).forEach((stage) => costs.set(stage.ipu, (costs.get(stage.ipu) ?? 0) + stage.forwardCycles + stage.backwardCycles));
   const mean = [...costs.values()].reduce((sum, one) => sum + one, 0) / costs.size;
   const [ipu, most] = [...costs].reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0]);
-  return costs.size > 1 && most > 1.15 * mean ? {ipu, ratio: most / mean} : null;
+  return costs.size > 1 && most > 1.05 * mean ? {ipu, ratio: most / mean} : null;
 }
 
 /** Returns what to look at next, as list items. */
@@ -188,18 +201,20 @@ function nextSteps(job, data) {
   const items = [];
   const {profile} = job;
   if (profile && !fits(profile)) {
-    items.push(why.applies(job, data) ? [to('why', 'Why'), ': what needs the memory, and changes that were tried.'] : 'Run `poprun-emu profile` for changes that make the job fit.');
+    items.push(why.applies(job, data) ? [to('why', 'Why'), ': what needs the memory, and changes that were tried.']
+      : 'Run `poprun-emu profile` for changes that make the job fit.');
   }
   const slow = slowestStage(profile?.device);
   if (slow) {
-    const text = `IPU ${slow.ipu} has ${percentText(slow.ratio - 1)} more work per micro-batch than the mean of the IPUs; the others wait for it. Move layers with pipeline.layers-per-ipu.`;
+    const text = `IPU ${slow.ipu} has ${percentText(slow.ratio - 1)} more work per micro-batch than the mean of the IPUs, so others wait for it. ` +
+      'Move layers with pipeline.layers-per-ipu.';
     items.push(execution.applies(job, data) ? [to('execution', 'Execution'), `: ${text}`] : text);
   }
   const host = profile?.device?.stepCost;
   const parts = host ? activities.map(([, key]) => host[key] ?? 0) : [];
   if (host && host.hostCycles + host.streamingCycles > 0.3 * parts.reduce((a, b) => a + b, 0)) {
-    items.push(execution.applies(job, data) ? [to('execution', 'Execution'), ': a large part of the time goes to transfers from the host or Streaming Memory.']
-      : 'A large part of the time goes to transfers from the host or Streaming Memory.');
+    const text = 'a large part of the time goes to transfers from the host or Streaming Memory.';
+    items.push(execution.applies(job, data) ? [to('execution', 'Execution'), `: ${text}`] : text);
   }
   if (profile?.report?.ipus.length > 0) {
     items.push([to('memory', 'Memory'), ' shows every tile, ', to('liveness', 'Liveness'), ' every step.']);
@@ -210,8 +225,9 @@ function nextSteps(job, data) {
 }
 
 function notesTable(notes) {
-  return [h('h2', {}, 'Notes'), notes.length === 0 ? h('p', {}, 'None.') : table([{title: 'note', value: (note) => note.text}, {title: 'code', value: (note) => note.code}],
-    notes, {limit: 25, filter: notes.length > 10, label: 'notes'})];
+  const columns = [{title: 'note', value: (note) => note.text}, {title: 'code', value: (note) => note.code}];
+  return [h('h2', {}, 'Notes'), notes.length === 0 ? h('p', {}, 'None.')
+    : table(columns, notes, {limit: 25, filter: notes.length > 10, label: 'notes'})];
 }
 
 export const view = {
@@ -231,16 +247,17 @@ export const view = {
       children.push(h('h2', {}, 'Device time'), facts([
         [profile.config.inference ? 'batch' : 'step', `${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}`],
         ['compared with chips', comparedText(device)],
-        ['utilisation', `${percentText(device.utilisation)} of ${device.ipus.length === 1 ? 'the IPU' : `the ${grouped(device.ipus.length)} IPUs of a replica`}`],
+        ['utilisation', `${percentText(device.utilisation)}, the mean of ${counted(device.ipus.length, 'IPU')}`],
         device.totalSeconds > 0 && ['everything executed', seconds(device.totalSeconds, 'device')],
-        device.host?.bytesToDevice > 0 && ['host', `${bytes(Math.round(device.host.bytesToDevice))} to the device and ${bytes(Math.round(device.host.bytesFromDevice))} from it, ` +
-          `in ${secondsText(device.host.streamSeconds)} (device clock)`]]),
+        device.host?.bytesToDevice > 0 && ['host', `${bytes(Math.round(device.host.bytesToDevice))} to the device and ` +
+          `${bytes(Math.round(device.host.bytesFromDevice))} from it, in ${secondsText(device.host.streamSeconds)} (device clock)`]]),
       timeFigure(profile), utilisation(device));
     }
     if (profile?.report?.ipus.length > 0) {
       children.push(h('h2', {}, 'Memory'), memoryFigures(profile));
     }
-    children.push(profile && plannedMemory(profile), profile && notesTable(profile.notes ?? []), job.text && [h('h2', {}, 'Text'), h('pre', {}, job.text)]);
+    children.push(profile && plannedMemory(profile), profile && notesTable(profile.notes ?? []),
+      job.text && [h('h2', {}, 'Text'), h('pre', {}, job.text)]);
     root.append(...children.flat(Infinity).filter(Boolean));
   },
 };

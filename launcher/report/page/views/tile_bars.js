@@ -103,8 +103,8 @@ function drawLimit(context, plot, limit, theme) {
 }
 
 /**
- * Returns the canvas. chart: {job, ipu: index, zoom, parts, scale: () => 'memory' or 'fullest', chosen: () => tile, choose: (tile), hover: (tile or null)}; the
- * caller may replace `ipu`, `zoom` and `parts` and call redraw().
+ * Returns the canvas. chart: {job, ipu: index, zoom, parts, scale: () => 'memory' or 'fullest', chosen: () => tile,
+ * choose: (tile), hover: (tile or null)}; the caller may replace `ipu`, `zoom` and `parts` and call redraw().
  */
 export function tileBars(chart) {
   const plot = {step: 1};

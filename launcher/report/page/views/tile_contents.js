@@ -1,8 +1,6 @@
 // What is live on one tile at a step: a table, and a strip of the tile's addresses.
 import {canvas, colourOf, figure, grouped, h, legend, table} from '../dom.js';
-import {darker, operationAt, tickDistance, tickText} from './steps.js';
-
-const bytes = (count) => `${grouped(count)} B`;
+import {bytes, counted, darker, operationAt, tickDistance, tickText} from './steps.js';
 
 const colourOfHeld = (job, {variable}) => {
   const colour = colourOf(job.report.categories.indexOf(variable.category));
@@ -83,7 +81,8 @@ export function contentsTable(job, contents, step) {
     {title: 'variable', value: (held) => held.variable.name, text: (held) => h('span', {},
       h('span', {class: 'swatch', style: `background:${colourOf(categories.indexOf(held.variable.category))}`}), held.variable.name)},
     {title: 'category', value: (held) => held.variable.category},
-    {title: 'live until', value: (held) => (held.variable.alwaysLive ? Infinity : endOf(held.variable, step)), text: (held) => endText(job, held.variable, step)}],
+    {title: 'live until', value: (held) => (held.variable.alwaysLive ? Infinity : endOf(held.variable, step)),
+      text: (held) => endText(job, held.variable, step)}],
   contents, {sort: 1, limit: 40, filter: true, label: 'live variables'});
 }
 
@@ -104,8 +103,8 @@ export function tilePanel(job) {
     Object.assign(strip, {bytesPerTile: ipu.bytesPerTile, interleavedFrom: ipu.interleavedFrom ?? 0});
     canvasOfStrip.redraw();
     const {live, end, overlap} = extentOf(strip.contents);
-    sum.textContent = `IPU ${k}, tile ${grouped(tile)}, step ${grouped(step)}: ${bytes(live)} live in ${grouped(strip.contents.length)} variables; ` +
-      `the last of them ends at offset ${bytes(end)}, with ${bytes(end - live)} unused below.`;
+    sum.textContent = `IPU ${k}, tile ${grouped(tile)}, step ${grouped(step)}: ${bytes(live)} live in ` +
+      `${counted(strip.contents.length, 'variable')}; the last of them ends at offset ${bytes(end)}, with ${bytes(end - live)} unused below.`;
     warning.textContent = overlap ? `Warning: '${overlap.variable.name}' overlaps another live variable.` :
       end > ipu.bytesPerTile ? `${bytes(end - ipu.bytesPerTile)} beyond the tile's memory of ${bytes(ipu.bytesPerTile)}.` : '';
     warning.hidden = warning.textContent === '';

@@ -13,6 +13,10 @@ function rgbOf(colour) {
   return [0, 2, 4].map((k) => parseInt(digits.slice(k, k + 2), 16));
 }
 
+const help = ['Mouse: click a bar to read its details here, drag to move, wheel to zoom (after a click on the picture, or with Ctrl), double-click to ',
+  'zoom in. Keys, when the picture has the focus: + and - zoom, left and right move, up and down choose a lane, n and p select its next and ',
+  'previous bar, Enter zooms to the bar, Home shows all, Escape shows this text.'];
+
 const moreText = (count) => (count === 1 ? '1 more bar' : `${grouped(count)} more bars`);
 const mixed = (a, b, part) => a.map((value, k) => Math.round(value * part + b[k] * (1 - part)));
 const wordOf = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
@@ -53,6 +57,7 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
 
   const picture = canvas(height, 'Timeline: activity of each IPU by device time', draw);
   picture.tabIndex = 0;
+  picture.setAttribute('role', 'application');
   picture.style.touchAction = 'none';
   const redraw = () => {
     if (!waiting) {
@@ -191,7 +196,7 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     state.chosen = chosen;
     details.replaceChildren(chosen ? facts([...pairs(chosen),
       chosen.others > 0 && ['in the same pixel', `${moreText(chosen.others)}; zoom in to see all`]])
-      : h('p', {class: 'hint'}, 'Click a bar, or select one with n and p, to read its details here.'));
+      : h('p', {class: 'hint'}, ...help));
     redraw();
   }
 
@@ -310,11 +315,9 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   return h('div', {}, h('div', {class: 'controls'},
     button('+', 'zoom in', () => zoom(0.5)), button('−', 'zoom out', () => zoom(2)), button('◂', 'move left', () => pan(-0.5)),
     button('▸', 'move right', () => pan(0.5)), button('all', 'show the whole call', () => show(0, bars.cycles)),
-    h('input', {type: 'search', placeholder: 'highlight operations', 'aria-label': 'highlight operations', oninput: (event) => search(event.target.value)}),
+    h('input', {type: 'search', placeholder: 'highlight operations', 'aria-label': 'highlight operations',
+      oninput: (event) => search(event.target.value)}),
     found, range),
   legend([...doings.map(([name, colour]) => [name, colour]), ['idle', 'color-mix(in srgb, var(--line) 35%, var(--back))']]),
-  h('div', {class: 'overlaid'}, picture, tip), details,
-  h('p', {class: 'hint'}, 'Mouse: drag to move, wheel to zoom (after a click on the picture, or with Ctrl), double-click to zoom in. Keys, when ',
-    'the picture has the focus: + and - zoom, left and right move, up and down choose a lane, n and p select its next and previous bar, ',
-    'Enter zooms to the bar, Home shows all.'));
+  h('div', {class: 'overlaid'}, picture, tip), details);
 }

@@ -8,6 +8,7 @@ const numberOf = (value, names) => (typeof value === 'number' ? value : Math.max
 export const kinds = doings.length;
 
 const once = [0, 0];
+const blurred = 3;      // Pixels: bars that repeat faster are drawn as their mean.
 
 /** Sums how much of each pixel each of `size` kinds of bar covers. */
 class Cover {
@@ -121,7 +122,7 @@ export class Bars {
   /**
    * Returns {shares, size, wide} of a lane's cycles [from, to), drawn `width` pixels wide. shares[x * size + kind] is the part
    * of pixel x's time that goes to a kind of bar: its doing, plus `kinds` if `faded[step]` is set. `wide` lists the bars of
-   * at least `edge` pixels as [bar, repetition, left, right]. Bars that repeat in less than a pixel are averaged. The next
+   * at least `edge` pixels as [bar, repetition, left, right]. Bars that repeat every few pixels are averaged. The next
    * call overwrites `shares`.
    */
   shares(lane, from, to, width, {edge = 3, faded = null} = {}) {
@@ -140,7 +141,7 @@ export class Bars {
       const long = this.length[k] * scale;
       const distance = this.distance[k] * scale;
       const [first, last] = repeats > 1 ? this.shown(k, from, to) : once;
-      if (last > first && distance < 1) {
+      if (last > first && distance < blurred) {
         cover.add(kind, left + first * distance, left + (last + 1) * distance, this.length[k] / this.distance[k]);
         continue;
       }

@@ -41,7 +41,7 @@ function metricFigure(rows, name, title, caption, extra = {}) {
 
 /** Returns samples (or steps) per second of wall time between training steps, without the time of evaluations in between. */
 function speeds(all, samples) {
-  const every = Math.max(1, Math.floor(all.filter((row) => row.split === 'train').length / 400));
+  const every = Math.max(1, Math.floor(all.filter((row) => row.split === 'train').length / 200));
   const xs = [];
   const values = [];
   let [from, spent, steps] = [null, 0, 0];
@@ -71,7 +71,8 @@ function speedFigure(all, job) {
   const unit = batch ? 'samples/s' : 'steps/s';
   return curveFigure({title: unit, caption: `of all replicas, as a mean over ${grouped(every)} ${every === 1 ? 'step' : 'steps'}, without evaluations. `
     + `Wall clock of this machine, not the speed of IPUs.${batch ? ` ${grouped(batch)} samples a step.` : ''}`, x: 'step',
-  xs: order.map((k) => xs[k]), series: [{label: unit, values: order.map((k) => values[k]), colour: colours.other, points: xs.length < 60}], range: (_, low, high) => [0, high * 1.05]});
+  xs: order.map((k) => xs[k]), series: [{label: unit, values: order.map((k) => values[k]), colour: colours.other, points: xs.length < 60}],
+    range: (_, low, high) => [0, high * 1.05]});
 }
 
 /** Returns the stretches of steps that were done again: [{from, to}], from the order of the rows. */
@@ -96,13 +97,16 @@ function redone(rows) {
 function redoneAfterRestarts(attempts) {
   let most = 0;
   return attempts.map(({begin, end}) => {
-    const again = begin.steps <= most ? `from about step ${grouped(begin.steps)} to ${grouped(Math.min(most, end.steps))}` : null;
+    const again = most > 0 && begin.steps <= most ? `from about step ${grouped(begin.steps)} to ${grouped(Math.min(most, end.steps))}`
+      : null;
     most = Math.max(most, end.steps);
     return again;
   }).filter(Boolean);
 }
 
-const attemptText = ({attempt, begin, end}) => `attempt ${attempt}: steps ${grouped(begin.steps)} to ${grouped(end.steps)} in ${secondsText(end.wall - begin.wall)}`;
+const attemptText = ({attempt, begin, end}) => `attempt ${attempt}: steps ${grouped(begin.steps)} to ${grouped(end.steps)} in `
+  + secondsText(end.wall - begin.wall);
+const restartsText = (count) => (count === 0 ? 'no restart' : count === 1 ? '1 restart' : `${grouped(count)} restarts`);
 
 function attemptsSection(job, rows, replicas) {
   const attempts = replicas?.attempts ?? [];
@@ -110,7 +114,7 @@ function attemptsSection(job, rows, replicas) {
   const resumed = Number(job.profile?.outcome?.resumedAfterStep ?? 0);
   const skipped = Number(job.profile?.outcome?.skippedSteps ?? 0);
   const pairs = [
-    attempts.length > 0 && ['attempts', `${attempts.length === 1 ? 'no restart' : attempts.length === 2 ? '1 restart' : `${attempts.length - 1} restarts`}; `
+    attempts.length > 0 && ['attempts', `${restartsText(attempts.length - 1)}; `
       + `${attempts.map(attemptText).join('; ')} (wall clock, between the first and the last sample)`],
     resumed > 0 && ['checkpoint', `the last attempt resumed from the checkpoint of step ${grouped(resumed)}`],
     again.length > 0 && ['done again', again.join('; ')],
@@ -119,14 +123,17 @@ function attemptsSection(job, rows, replicas) {
   return pairs.length === 0 ? null : [h('h2', {}, 'Attempts and checkpoints'), facts(pairs)];
 }
 
-const causes = {productiveSeconds: 'productive training', startSeconds: 'start-up', dataSeconds: 'waiting for data', checkpointSeconds: 'checkpoints',
-  redoneSeconds: 'steps done again', downSeconds: 'down, from a failure to the restart', evaluationSeconds: 'evaluation', otherSeconds: 'not attributed'};
+const causes = {productiveSeconds: 'productive training', startSeconds: 'start-up', dataSeconds: 'waiting for data',
+  checkpointSeconds: 'checkpoints',
+  redoneSeconds: 'steps done again', downSeconds: 'down, from a failure to the restart', evaluationSeconds: 'evaluation',
+    otherSeconds: 'not attributed'};
 
 /** Returns a name for a field: "somethingElseSeconds" becomes "something else". */
 const causeText = (name) => causes[name] ?? name.replace(/Seconds$/, '').replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 
 function goodputSection(goodput) {
-  const fields = Object.entries(goodput).filter(([name, value]) => /Seconds$/.test(name) && name !== 'totalSeconds' && typeof value === 'number');
+  const fields = Object.entries(goodput).filter(([name, value]) => /Seconds$/.test(name) && name !== 'totalSeconds'
+    && typeof value === 'number');
   const sum = fields.reduce((total, [, value]) => total + value, 0);
   const total = Number(goodput.totalSeconds ?? sum);
   const rest = total - sum;
@@ -134,11 +141,14 @@ function goodputSection(goodput) {
   const shown = parts.map(([name, value], k) => ({name, value, colour: name === 'otherSeconds' ? '#9aa5b1' : colourOf(k)}));
   const productive = Number(goodput.productiveSeconds ?? NaN);
   return [h('h2', {}, 'Where the wall time went'), figure([`${secondsText(total)} in all, wall clock. `,
-    Number.isFinite(productive) && total > 0 ? `Goodput: ${percentText(productive / total)} of it was productive training. ` : '', 'The parts sum to the total.'],
+    Number.isFinite(productive) && total > 0 ? `Goodput: ${percentText(productive / total)} of it was productive training. ` : '',
+      'The parts sum to the total.'],
   sum > total * 1.000001 && h('p', {class: 'bad'}, `The parts sum to ${secondsText(sum)}, more than the total.`),
   h('div', {class: 'stack', role: 'img', 'aria-label': 'parts of the wall time'}, shown.filter((one) => one.value > 0).map((one) =>
-    h('span', {style: `background:${one.colour};flex:${one.value / Math.max(total, 1e-9)} 0 0`, title: `${causeText(one.name)}: ${secondsText(one.value)}`}))),
-  legend(shown.map((one) => [causeText(one.name), one.colour, `${secondsText(one.value)}, ${percentText(one.value / Math.max(total, 1e-9))}`])))];
+    h('span', {style: `background:${one.colour};flex:${one.value / Math.max(total, 1e-9)} 0 0`,
+      title: `${causeText(one.name)}: ${secondsText(one.value)}`}))),
+  legend(shown.map((one) => [causeText(one.name), one.colour,
+    `${secondsText(one.value)}, ${percentText(one.value / Math.max(total, 1e-9))}`])))];
 }
 
 /** Returns what the last rows say, as facts. */
@@ -157,7 +167,8 @@ function lastFacts(rows, job) {
 export const view = {
   id: 'training',
   title: 'Training',
-  applies: (job) => (job.metrics?.step?.length ?? 0) > 0 || Boolean(job.failure) || (job.replicas?.replica?.length ?? 0) > 0 || Boolean(job.profile?.goodput),
+  applies: (job) => (job.metrics?.step?.length ?? 0) > 0 || Boolean(job.failure) || (job.replicas?.replica?.length ?? 0) > 0
+    || Boolean(job.profile?.goodput),
   render(root, job) {
     const all = job.metrics?.step ? readMetrics(job.metrics) : [];
     const rows = lastOfEachStep(all);
@@ -171,7 +182,8 @@ export const view = {
       root.append(h('p', {class: 'lead'}, slowSentence(replicas.replicas)));
     }
     if (rows.length > 0) {
-      root.append(lastFacts(rows, job), h('p', {class: 'hint'}, 'Drag over a curve to zoom; a double-click or 0 shows all. With the focus on a curve, left and right move ',
+      root.append(lastFacts(rows, job), h('p', {class: 'hint'},
+        'Drag over a curve to zoom; a double-click or 0 shows all. With the focus on a curve, left and right move ',
         'the cursor, + and - zoom.'), h('div', {class: 'columns'}, [
         metricFigure(rows, 'loss', 'Loss', 'by step; training: of the step\'s samples; test: of the whole test data.'),
         metricFigure(rows, 'accuracy', 'Accuracy', 'fraction of the samples, by step.'),

@@ -8,12 +8,14 @@ export const numberText = (value) => (value === null || value === undefined || N
 
 function optionsOf(curve, width) {
   const colours = theme();
-  const axis = (extra) => ({stroke: colours.faint, grid: {stroke: colours.line, width: 1}, ticks: {stroke: colours.line, width: 1}, ...extra});
+  const axis = (extra) => ({stroke: colours.faint, grid: {stroke: colours.line, width: 1}, ticks: {stroke: colours.line, width: 1},
+    ...extra});
   return {
     width, height: curve.height ?? 260, legend: {live: true}, cursor: {drag: {x: true, y: false}, points: {size: 7}},
     scales: {x: {time: false}, y: {range: curve.range}},
     axes: [axis({values: (_, values) => values.map(numberText)}), axis({size: 76, values: (_, values) => values.map(numberText)})],
-    series: [{label: curve.x, value: (_, value) => numberText(value)}, ...curve.series.map((one) => ({label: one.label, stroke: one.colour, width: 1.5,
+    series: [{label: curve.x, value: (_, value) => numberText(value)}, ...curve.series
+      .map((one) => ({label: one.label, stroke: one.colour, width: 1.5,
       spanGaps: true, points: one.points ? {show: true, size: 7, fill: one.colour, stroke: one.colour} : {show: false},
       value: (_, value) => `${numberText(value)}${one.unit ?? ''}`}))],
   };
@@ -54,7 +56,8 @@ export function curveFigure(curve) {
       state.plot = new uPlot(optionsOf(curve, width), [curve.xs, ...curve.series.map((one) => one.values)], place);
     }
   };
-  new ResizeObserver(() => (state.plot ? state.plot.setSize({width: place.clientWidth, height: curve.height ?? 260}) : build())).observe(place);
+  new ResizeObserver(() => (state.plot ? state.plot.setSize({width: place.clientWidth, height: curve.height ?? 260})
+    : build())).observe(place);
   document.addEventListener('themechange', build);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', build);
   place.addEventListener('keydown', keysOf(state));

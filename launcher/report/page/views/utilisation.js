@@ -49,7 +49,8 @@ export function updateCycles(report) {
     const isLate = row.function === report.stepFunction ? row.step > last : later.has(row.function) && !before.has(row.function);
     if (isLate && last >= 0 && row.hostFunction === report.stepFunction) {
       const {computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles} = row.cost;
-      const sum = [computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles].reduce((a, b) => a + Number(b ?? 0), 0);
+      const sum = [computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles].reduce((a, b) => a + Number(b ?? 0),
+        0);
       row.ipus.forEach((ipu) => { cycles[ipu] = (cycles[ipu] ?? 0) + sum; });
     }
   }
@@ -73,7 +74,8 @@ export function limitSentence(job, bars) {
   const limiting = stages.map((_, k) => k).filter((k) => isLimiting(totalOf(stages[k])));
   const others = stages.map(totalOf).filter((cycles) => !isLimiting(cycles));
   const exact = limiting.every((k) => totalOf(stages[k]) === most) ? '' : ', within 1 %';
-  const cost = `${grouped(most)} cycles (${secondsText(most / bars.clock)}) forward and backward per micro-batch`;
+  const passes = stages.some((stage) => Number(stage.backwardCycles ?? 0) > 0) ? ' forward and backward' : '';
+  const cost = `${grouped(most)} cycles (${secondsText(most / bars.clock)})${passes} per micro-batch`;
   const first = stages[limiting[0]];
   const text = limiting.length > 1 ? `Stages ${listText(limiting.map(String))} limit the pipeline equally${exact}, with ${exact ? 'up to ' : ''}${cost}`
     : `Stage ${limiting[0]} on IPU ${first.ipu ?? 0} (${layersText(first.layers ?? [])}) limits the pipeline, with ${cost}`;
@@ -82,7 +84,8 @@ export function limitSentence(job, bars) {
   stages.forEach((stage) => { byIpu[stage.ipu ?? 0] = (byIpu[stage.ipu ?? 0] ?? 0) + totalOf(stage); });
   const worst = byIpu.reduce((best, sum, ipu) => ((sum ?? 0) > (byIpu[best] ?? 0) ? ipu : best), 0);
   const shared = stages.map((stage, k) => [stage.ipu ?? 0, k]).filter(([ipu]) => ipu === worst).map(([, k]) => String(k));
-  const more = byIpu[worst] > most ? ` But IPU ${worst} runs stages ${listText(shared)}, together ${grouped(byIpu[worst])} cycles, and limits it further.` : '';
+  const more = byIpu[worst] > most
+    ? ` But IPU ${worst} runs stages ${listText(shared)}, together ${grouped(byIpu[worst])} cycles, and limits it further.` : '';
   return h('p', {class: 'lead'}, `${text}${next}.${more}`);
 }
 
@@ -94,21 +97,23 @@ function inputs(job) {
   const update = updateCycles(job.report);
   const forward = longest('forwardCycles');
   const backward = longest('backwardCycles');
-  return {n: stages.length, batches: cells.microBatches, forward, backward, recomputes: cells.recomputes,
+  return {trains: backward > 0, n: stages.length, batches: cells.microBatches, forward, backward, recomputes: cells.recomputes,
     gradient: cells.recomputes ? Math.max(backward - forward, 0) : backward,
     update: Math.max(0, ...update.map((cycles) => cycles ?? 0)), updates: update};
 }
 
-function stageTable(stages, update, clock) {
+function stageTable(stages, put, clock) {
   const cycles = (title, of) => ({title, number: true, value: of, text: (row) => grouped(of(row))});
   const rows = stages.map((stage, k) => ({k, stage}));
+  const update = (row) => put.updates[row.stage.ipu ?? 0] ?? 0;
   const sharing = stages.map((stage) => stage.ipu ?? 0);
   return table([{title: 'stage', number: true, value: (row) => row.k}, {title: 'IPU', number: true, value: (row) => row.stage.ipu ?? 0},
     {title: 'layers', value: (row) => layersText(row.stage.layers ?? [])}, cycles('forward', (row) => Number(row.stage.forwardCycles ?? 0)),
-    cycles('backward with recomputation', (row) => Number(row.stage.backwardCycles ?? 0)), cycles('both', (row) => totalOf(row.stage)),
-    {title: 'both, time', number: true, value: (row) => totalOf(row.stage), text: (row) => secondsText(totalOf(row.stage) / clock)},
-    {title: 'update of its IPU', number: true, help: 'cycles of all steps after the last micro-batch', value: (row) => update[row.stage.ipu ?? 0] ?? 0,
-      text: (row) => grouped(update[row.stage.ipu ?? 0] ?? 0) + (sharing.filter((ipu) => ipu === (row.stage.ipu ?? 0)).length > 1 ? ' (shared)' : '')}],
+    ...(put.trains ? [cycles(put.recomputes ? 'backward with recomputation' : 'backward', (row) => Number(row.stage.backwardCycles ?? 0)),
+      cycles('both', (row) => totalOf(row.stage))] : []),
+    {title: 'time', number: true, value: (row) => totalOf(row.stage), text: (row) => secondsText(totalOf(row.stage) / clock)},
+    ...(put.trains ? [{title: 'update of its IPU', number: true, help: 'cycles of all steps after the last micro-batch', value: update,
+      text: (row) => grouped(update(row)) + (sharing.filter((ipu) => ipu === (row.stage.ipu ?? 0)).length > 1 ? ' (shared)' : '')}] : [])],
   rows, {limit: 64});
 }
 
@@ -117,12 +122,18 @@ function estimate(put, schedule) {
   if (schedule === 'sequential') {
     return {value: 1 / put.n, formula: '1 / n', filled: `1 / ${put.n}`};
   }
+  if (!put.trains) {
+    return {value: put.batches / (put.batches + put.n - 1), formula: 'T_GA / (T_GA + n − 1)',
+      filled: `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1)`};
+  }
   const cycle = put.recomputes ? '(2 T_a + T_g)' : '(T_a + T_g)';
   const sum = put.forward + put.backward;
   const value = (put.batches * sum + put.update) / ((put.batches + put.n - 1) * sum + put.update);
-  const number = put.recomputes ? `(2 × ${grouped(put.forward)} + ${grouped(put.gradient)})` : `(${grouped(put.forward)} + ${grouped(put.gradient)})`;
+  const number = put.recomputes ? `(2 × ${grouped(put.forward)} + ${grouped(put.gradient)})`
+    : `(${grouped(put.forward)} + ${grouped(put.gradient)})`;
   return {value, formula: `(T_GA × ${cycle} + T_WU) / ((T_GA + n − 1) × ${cycle} + T_WU)`,
-    filled: `(${grouped(put.batches)} × ${number} + ${grouped(put.update)}) / ((${grouped(put.batches)} + ${put.n} − 1) × ${number} + ${grouped(put.update)})`};
+    filled: `(${grouped(put.batches)} × ${number} + ${grouped(put.update)}) / `
+      + `((${grouped(put.batches)} + ${put.n} − 1) × ${number} + ${grouped(put.update)})`};
 }
 
 /** Returns why the estimate and the timeline may differ. */
@@ -146,16 +157,19 @@ export function utilisationSection(job, bars) {
   const schedule = job.profile.config?.pipeline?.schedule || 'grouped';
   const {value, formula, filled} = estimate(put, schedule);
   const cycles = (count) => `${grouped(count)} cycles, ${secondsText(count / bars.clock)}`;
+  const without = `, without the recomputation, which is taken as T_a (with it: ${grouped(put.backward)})`;
   const simple = put.batches / (put.batches + put.n - 1);
   return figure(['Time of each stage per micro-batch, without copies to other stages, and the estimate of Graphcore\'s guide to memory and performance ',
     '(section 5.4.2). Cycles of the device clock.'],
-  stageTable(stages, put.updates, bars.clock),
-  facts([['n', `${put.n} stages`], ['T_GA', `${grouped(put.batches)} micro-batches in a call`], ['T_a', `${cycles(put.forward)}: longest forward pass of a stage`],
-    ['T_g', `${cycles(put.gradient)}: longest backward pass${put.recomputes ? `, without the recomputation, which is taken as T_a (with it: ${grouped(put.backward)})` : ''}`],
-    ['T_WU', `${cycles(put.update)}: steps after the last micro-batch, on the IPU where they take longest`],
+  stageTable(stages, put, bars.clock),
+  facts([['n', `${put.n} stages`], ['T_GA', `${grouped(put.batches)} micro-batches in a call`],
+    ['T_a', `${cycles(put.forward)}: longest forward pass of a stage`],
+    put.trains && ['T_g', `${cycles(put.gradient)}: longest backward pass${put.recomputes ? without : ''}`],
+    put.trains && ['T_WU', `${cycles(put.update)}: steps after the last micro-batch, on the IPU where they take longest`],
     ['formula', h('code', {}, formula)], ['values', h('code', {}, filled)],
     ['estimate', h('strong', {}, `${(100 * value).toFixed(1)} %`)],
-    schedule !== 'sequential' && ['estimate if T_WU = 0', `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1) = ${(100 * simple).toFixed(1)} %`],
+    put.trains && schedule !== 'sequential' && ['estimate if T_WU = 0',
+      `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1) = ${(100 * simple).toFixed(1)} %`],
     ['timeline', h('strong', {}, `${(100 * utilisation).toFixed(1)} %: busy cycles of all IPUs / (IPUs × cycles of the call)`)],
     ['why they differ', `${reasons(job, put).join('; ')}.`]]));
 }

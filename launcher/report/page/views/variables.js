@@ -1,14 +1,14 @@
 // The variables of an IPU as a table, and everything about the one that is selected.
 import {canvas, colourOf, facts, figure, grouped, h, table} from '../dom.js';
-import {chosenOf, operationAt, stepLink, tickText} from './steps.js';
+import {bytes, chosenOf, counted, operationAt, stepLink, tickText} from './steps.js';
 
-const bytes = (count) => `${grouped(count)} B`;
 const spanText = (span) => (span.first === span.last ? grouped(span.first) : `${grouped(span.first)} to ${grouped(span.last)}`);
 
 const livesText = (variable) => {
   const spans = variable.lives.slice(0, 3).map(spanText).join(', ');
   const one = variable.lives.length === 1 && variable.lives[0].first === variable.lives[0].last;
-  return variable.alwaysLive ? 'always live' : `${one ? 'step' : 'steps'} ${spans}${variable.lives.length > 3 ? ` and ${variable.lives.length - 3} more spans` : ''}`;
+  const more = variable.lives.length > 3 ? ` and ${counted(variable.lives.length - 3, 'more span')}` : '';
+  return variable.alwaysLive ? 'always live' : `${one ? 'step' : 'steps'} ${spans}${more}`;
 };
 
 /** Returns the steps from the last read or write to the end of a variable's last live range, or null if there is no use in it. */
@@ -28,7 +28,8 @@ export function stepsFreedLate(variable) {
 function stepList(job, data, steps) {
   const list = h('ol', {class: 'plain'});
   const add = (count) => list.replaceChildren(...steps.slice(0, count).map((step) => h('li', {}, stepLink(job, data, step))),
-    steps.length > count ? h('li', {}, h('button', {onclick: () => add(count + 500)}, `show ${grouped(Math.min(500, steps.length - count))} more`)) : '');
+    steps.length > count ? h('li', {}, h('button', {onclick: () => add(count + 500)},
+      `show ${grouped(Math.min(500, steps.length - count))} more`)) : '');
   add(12);
   return steps.length > 0 ? list : 'no operation';
 }
@@ -82,7 +83,8 @@ function placesFigure(job, k, variable, places) {
 function checkOf(places, variable) {
   const sum = places.reduce((all, place) => all + place.bytes * (place.last - place.first + 1), 0);
   return sum === variable.bytes ? h('p', {class: 'hint'}, `Checked: the bytes on all tiles sum to ${bytes(variable.bytes)}.`)
-    : h('p', {class: 'bad', role: 'alert'}, `Warning: the bytes on the tiles sum to ${bytes(sum)}, the profile says ${bytes(variable.bytes)}.`);
+    : h('p', {class: 'bad', role: 'alert'}, `Warning: the bytes on the tiles sum to ${bytes(sum)}, ` +
+      `the profile says ${bytes(variable.bytes)}.`);
 }
 
 function detailOf(job, data, k, index) {
@@ -90,19 +92,25 @@ function detailOf(job, data, k, index) {
   const places = placesOf(job, k, index);
   const late = stepsFreedLate(variable);
   const spans = h('ol', {class: 'plain'}, variable.lives.slice(0, 12).map((span) => h('li', {}, `${spanText(span)}: `,
-    stepLink(job, data, span.first, operationAt(job, span.first)), span.last > span.first ? [' to ', stepLink(job, data, span.last, operationAt(job, span.last))] : '')),
+    stepLink(job, data, span.first, operationAt(job, span.first)),
+    span.last > span.first ? [' to ', stepLink(job, data, span.last, operationAt(job, span.last))] : '')),
   variable.lives.length > 12 ? h('li', {}, `and ${grouped(variable.lives.length - 12)} more spans`) : '');
   const number = (title, key) => ({title, value: (row) => row[key], text: (row) => bytes(row[key]), number: true});
   const tiles = table([
     {title: 'tiles', value: (row) => row.first, text: spanText},
     {title: 'number', value: (row) => row.last - row.first + 1, text: (row) => grouped(row.last - row.first + 1), number: true},
     number('bytes per tile', 'bytes'), number('offset', 'offset')], places,
-  {limit: 8, onselect: (row) => { Object.assign(chosenOf(job), {ipu: k, tile: row.first}); location.hash = `#liveness/${data.jobs.indexOf(job)}`; }});
+  {limit: 8, onselect: (row) => {
+    Object.assign(chosenOf(job), {ipu: k, tile: row.first});
+    location.hash = `#liveness/${data.jobs.indexOf(job)}`;
+  }});
   return [h('h2', {tabindex: -1}, variable.name),
     h('div', {class: 'columns'},
-      facts([['category', variable.category], ['type', variable.type || 'no tensor'], ['bytes', `${bytes(variable.bytes)} on ${grouped(variable.tiles)} tiles`],
+      facts([['category', variable.category], ['type', variable.type || 'no tensor'],
+        ['bytes', `${bytes(variable.bytes)} on ${grouped(variable.tiles)} tiles`],
         ['largest share', `${bytes(variable.largestShare)} on one tile`], ['live', variable.alwaysLive ? 'always' : spans],
-        ['freed late', late === null ? 'not known: no read or write in the last live range' : `${grouped(late)} steps after its last read or write`],
+        ['freed late', late === null ? 'not known: no read or write in the last live range'
+          : `${counted(late, 'step')} after its last read or write`],
         ['shares its bytes with', variable.sharedWith.length > 0 ? variable.sharedWith.join(', ') : 'no other tensor']]),
       facts([['read by', stepList(job, data, variable.readAt ?? [])], ['written by', stepList(job, data, variable.writtenAt ?? [])]])),
     figure('Bytes of this variable on each tile. Select a row to see that tile in the liveness view.',
@@ -119,19 +127,22 @@ export function variablesOf(job, data, k) {
     {title: 'name', value: of('name')}, {title: 'category', value: of('category')}, {title: 'type', value: of('type')},
     {title: 'bytes', value: of('bytes'), text: (row) => bytes(row.variable.bytes), number: true, help: 'on all tiles together'},
     {title: 'tiles', value: of('tiles'), text: (row) => grouped(row.variable.tiles), number: true},
-    {title: 'largest share', value: of('largestShare'), text: (row) => bytes(row.variable.largestShare), number: true, help: 'most bytes on one tile'},
+    {title: 'largest share', value: of('largestShare'), text: (row) => bytes(row.variable.largestShare), number: true,
+      help: 'most bytes on one tile'},
     {title: 'live', value: (row) => (row.variable.alwaysLive ? -1 : row.variable.lives[0]?.first ?? 0), text: (row) => livesText(row.variable)},
     {title: 'read by', value: (row) => row.variable.readAt?.length ?? 0, number: true, help: 'number of operations that read it'},
-    {title: 'freed late', value: (row) => row.late ?? -1, text: (row) => (row.late === null ? '-' : `${grouped(row.late)} steps`), number: true,
+    {title: 'freed late', value: (row) => row.late ?? -1, number: true,
+      text: (row) => (row.late === null ? '-' : counted(row.late, 'step')),
       help: 'steps from the last read or write to the end of the last live range'}];
   const select = (row) => {
     detail.replaceChildren(...detailOf(job, data, k, row.index));
     detail.firstChild.focus();
-    detail.scrollIntoView({block: 'nearest'});
+    detail.firstChild.scrollIntoView({block: 'start'});
   };
   const list = table(columns, rows, {sort: 3, limit: 50, filter: true, label: 'variables', onselect: select});
   list.style.maxHeight = '50vh';
-  return [h('p', {class: 'hint'}, 'Bytes are on all tiles together. A variable is freed late if steps pass between its last read or write and the end of ',
-    'its live range; inside a repeat or before a call, that can be necessary. Select a row for its readers, writers, tiles and the tensors that share its bytes.'),
+  return [h('p', {class: 'hint'}, 'Bytes are on all tiles together. A variable is freed late if steps pass between its last read or write ',
+    'and the end of its live range; inside a repeat or before a call, that can be necessary. Select a row for its readers, writers, ',
+    'tiles and the tensors that share its bytes.'),
   list, detail];
 }
