@@ -17,6 +17,7 @@
 #include "launcher/job/subcommands.h"
 #include "launcher/job/world.h"
 #include "launcher/metrics/metrics_server.h"
+#include "launcher/options/environment.h"
 #include "launcher/options/help.h"
 #include "launcher/options/parse.h"
 #include "launcher/placement/addresses.h"
@@ -156,7 +157,7 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
 }
 
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
-  const Result<Options> options = parse_options(args);
+  const Result<Options> options = parse_options(args, environment_here());
   if (!options) {
     return console.say(options.error());
   }
