@@ -19,6 +19,7 @@
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/options/environment.h"
 #include "launcher/options/help.h"
+#include "launcher/options/next_command.h"
 #include "launcher/options/parse.h"
 #include "launcher/placement/addresses.h"
 #include "launcher/placement/hosts.h"
@@ -156,13 +157,27 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
   return run_attempts(real_world(), options, placement, console, launched_at);
 }
 
+/// After success, suggests the next command. Returns `code`.
+int suggest_next(int code, const Options& options, Console& console) {
+  if (code == 0) {
+    console.next(next_command(options));
+  }
+  return code;
+}
+
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
-  const Result<Options> options = parse_options(args, environment_here());
+  const Environment environment = environment_here();
+  console.colour(colour_choice(args, environment));
+  const Result<Options> options = parse_options(args, environment);
   if (!options) {
     return console.say(options.error());
   }
-  if (options->help || options->version) {
-    console.out(options->help ? help_text(*options->help) : fmt::format("poprun-emu {}", POPRUN_VERSION));
+  if (options->help) {
+    console.page(help_text(*options->help));
+    return 0;
+  }
+  if (options->version) {
+    console.out(fmt::format("poprun-emu {}", POPRUN_VERSION));
     return 0;
   }
   if (options->list_models) {
@@ -175,7 +190,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     for (const std::string& note : options->notes) {
       console.say(fmt::format("note: {}", note));
     }
-    return estimate(*options, console);
+    return suggest_next(estimate(*options, console), *options, console);
   }
   if (options->subcommand() == Subcommand::kValidate) {
     return validate(*options, console);
@@ -206,10 +221,11 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return console.say(reaches_itself.error());
   }
   if (options->dry_run) {
-    return dry_run(*options, *placement, console);
+    return suggest_next(dry_run(*options, *placement, console), *options, console);
   }
   const RunJob job = [&](const Options& asked) { return run_job(asked, *placement, console, launched_at); };
-  const int code = to_profile != nullptr ? profile(*options, console, job) : job(*options).exit_code;
+  const int code = suggest_next(to_profile != nullptr ? profile(*options, console, job) : job(*options).exit_code,
+                                *options, console);
   console.settle();
   limit_the_end(code);
   return code;

@@ -146,13 +146,15 @@ std::string json_text(const google::protobuf::Message& answer) {
   return *json;
 }
 
-std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer) {
+std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer, bool whole_names) {
   if (answer.jobs().empty()) {
     return "";
   }
   const auto& request = std::get<EstimateRequest>(options.request);
   if (request.varied.jobs.empty()) {
-    return estimate_tables(answer.jobs(0), {.by_layer = request.by_layer, .everything = options.verbosity > 0});
+    return estimate_tables(
+        answer.jobs(0),
+        {.by_layer = request.by_layer, .everything = options.verbosity > 0, .whole_names = whole_names});
   }
   std::vector<std::string> values;
   for (const VariedJob& job : request.varied.jobs) {
@@ -183,6 +185,11 @@ std::string micro_text(const Options& options, const proto::MicroAnswer& answer)
                                               : fmt::format("{:.1f} TFLOP/s", teraflops_per_second(answer));
   return text + fmt::format("device time    {}, {} ({})", duration_text(answer.seconds()), rate,
                             device_clock_text(options.config.device().ipu(), answer.compared_error()));
+}
+
+ProfileFrame frame_of(const Options& options, const Console& console) {
+  return {
+      .width = console.page_width(), .everything = options.verbosity > 0, .whole_names = console.is_page_unbounded()};
 }
 
 std::string activities_text(const proto::ProfileAnswer& answer) {
@@ -222,10 +229,10 @@ int estimate(const Options& options, Console& console) {
       return options.json ? json_text(answer) : micro_text(options, answer);
     });
   }
-  return ask_about<proto::EstimateAnswer>("--estimate", estimate_question(options, console), console,
-                                          [&](const proto::EstimateAnswer& answer) {
-                                            return options.json ? json_text(answer) : estimate_text(options, answer);
-                                          });
+  return ask_about<proto::EstimateAnswer>(
+      "--estimate", estimate_question(options, console), console, [&](const proto::EstimateAnswer& answer) {
+        return options.json ? json_text(answer) : estimate_text(options, answer, console.is_page_unbounded());
+      });
 }
 
 int profile(const Options& options, Console& console, const RunJob& run) {
@@ -258,7 +265,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (const Status written = write(compiled, options); !written) {
     return console.say(written.error());
   }
-  console.out(profile_screen(compiled, {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.page(profile_screen(compiled, frame_of(options, console)));
   console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output.dir));
   if (may_run) {
     return 0;
@@ -276,8 +283,7 @@ int compare_profiles(const Options& options, Console& console) {
     }
     profiles.push_back(*std::move(profile));
   }
-  console.out(profile_comparison({files[0], profiles[0]}, {files[1], profiles[1]},
-                                 {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.page(profile_comparison({files[0], profiles[0]}, {files[1], profiles[1]}, frame_of(options, console)));
   return 0;
 }
 

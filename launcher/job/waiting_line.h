@@ -1,0 +1,42 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "launcher/screen/console.h"
+
+namespace poprun::launcher {
+
+/// What a wait is for, and its expected duration.
+struct Waiting {
+  std::string doing = {};  ///< "compiling"; empty: not shown.
+  double seconds = 0;      ///< Expected duration of this wait and all that follow it; 0: unknown.
+};
+
+/// Shows in the live line of a terminal what the launcher waits for, how long it has waited, and how long it probably
+/// still will: `compiling  0:12  ETA 1:05`. Shows nothing during the first second. Must not outlive the
+/// loop.
+class WaitingLine {
+ public:
+  WaitingLine(asio::io_context& loop, Console& console, Waiting waiting);
+  WaitingLine(const WaitingLine&) = delete;
+  WaitingLine& operator=(const WaitingLine&) = delete;
+  /// Clears the live line.
+  ~WaitingLine();
+
+ private:
+  void wait();
+
+  Console& console_;
+  Waiting waiting_;
+  asio::steady_timer timer_;
+  std::chrono::steady_clock::time_point began_;
+};
+
+/// Returns the text of the line after `elapsed` seconds.
+std::string waiting_text(const Waiting& waiting, double elapsed);
+
+}  // namespace poprun::launcher
