@@ -26,6 +26,7 @@
 #include "launcher/placement/placement.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/screen/console.h"
+#include "launcher/version.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/text.h"
 
@@ -165,6 +166,16 @@ int suggest_next(int code, const Options& options, Console& console) {
   return code;
 }
 
+/// Shows the version or, with -v, all versions. The replica's program knows those of its own libraries.
+int show_version(const Options& options, Console& console) {
+  if (options.verbosity == 0) {
+    console.out(fmt::format("poprun-emu {}", POPRUN_VERSION));
+    return 0;
+  }
+  console.out(version_lines());
+  return ask({"poprun-emu-replica", "--versions"}, "", console);
+}
+
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
   const Environment environment = environment_here();
   console.colour(colour_choice(args, environment));
@@ -177,8 +188,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return 0;
   }
   if (options->version) {
-    console.out(fmt::format("poprun-emu {}", POPRUN_VERSION));
-    return 0;
+    return show_version(*options, console);
   }
   if (options->list_models) {
     return list_models(*options, console);
