@@ -1,5 +1,7 @@
 #include "launcher/job/subcommands.h"
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -229,10 +231,36 @@ int estimate(const Options& options, Console& console) {
       return options.json ? json_text(answer) : micro_text(options, answer);
     });
   }
-  return ask_about<proto::EstimateAnswer>(
-      "--estimate", estimate_question(options, console), console, [&](const proto::EstimateAnswer& answer) {
-        return options.json ? json_text(answer) : estimate_text(options, answer, console.is_page_unbounded());
-      });
+  const Result<proto::EstimateQuestion> question = estimate_question(options, console);
+  if (!question) {
+    return console.say(question.error());
+  }
+  // Each job is a question of its own, so that the progress is known.
+  proto::EstimateAnswer all;
+  const auto began = std::chrono::steady_clock::now();
+  const auto total = static_cast<std::size_t>(question->jobs_size());
+  for (const proto::EstimatedJob& job : question->jobs()) {
+    const auto done = static_cast<std::size_t>(all.jobs_size());
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
+    Waiting waiting{.seconds = seconds_left(elapsed.count(), done, total)};
+    if (total > 1) {
+      waiting.doing = fmt::format("{} of {}: {} = {}", done + 1, total, question->varied_key(), job.value());
+    }
+    proto::EstimateQuestion one = *question;
+    one.clear_jobs();
+    *one.add_jobs() = job;
+    const auto collect = [&all](const proto::EstimateAnswer& answer) {
+      all.MergeFrom(answer);
+      return std::string{};
+    };
+    const int code =
+        ask_replica<proto::EstimateAnswer>("--estimate", one.SerializeAsString(), console, collect, waiting);
+    if (code != 0) {
+      return code;
+    }
+  }
+  console.page(options.json ? json_text(all) : estimate_text(options, all, console.is_page_unbounded()));
+  return 0;
 }
 
 int profile(const Options& options, Console& console, const RunJob& run) {

@@ -165,8 +165,7 @@ int validate(const Options& options, Console& console) {
     const std::string doing = fmt::format("{} of {}: {}", rows.size() + 1, files.size(), file.stem().string());
     console.say(doing);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
-    const auto done = static_cast<double>(rows.size());
-    const double left = rows.empty() ? 0 : elapsed.count() / done * (static_cast<double>(files.size()) - done);
+    const double left = seconds_left(elapsed.count(), rows.size(), files.size());
     fs::current_path(file.parent_path());  // A row names files relative to its own folder.
     const int own = compare_row(file, console, {.doing = doing, .seconds = left}, rows.emplace_back());
     if (own > 128) {

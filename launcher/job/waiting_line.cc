@@ -33,6 +33,10 @@ void WaitingLine::wait() {
   });
 }
 
+double seconds_left(double elapsed, std::size_t done, std::size_t total) {
+  return done == 0 ? 0 : elapsed / static_cast<double>(done) * static_cast<double>(total - done);
+}
+
 std::string waiting_text(const Waiting& waiting, double elapsed) {
   const bool known = waiting.seconds > elapsed;
   return fmt::format("{}  {}{}", waiting.doing, clock_text(elapsed),

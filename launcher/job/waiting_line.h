@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include <asio/io_context.hpp>
@@ -35,6 +36,10 @@ class WaitingLine {
   asio::steady_timer timer_;
   std::chrono::steady_clock::time_point began_;
 };
+
+/// Returns how long the remaining ones of `total` equal pieces of work will probably take, if `done` of them took
+/// `elapsed` seconds. Returns 0 if this is unknown because none is done.
+double seconds_left(double elapsed, std::size_t done, std::size_t total);
 
 /// Returns the text of the line after `elapsed` seconds.
 std::string waiting_text(const Waiting& waiting, double elapsed);

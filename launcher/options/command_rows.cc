@@ -57,12 +57,12 @@ Rows general() {
   OptionRow verbose =
       many(Arity::kFlag,
            row("general", "verbose", "", "0",
-               "-v also shows all options and a pipeline's schedule (--dry-run) or the processes (a run); -vv mpirun's "
-               "command, all IPUs and the job after each pass, or debug lines",
+               "Show more: -v all options and a pipeline's schedule (--dry-run) or the processes (a run); -vv also "
+               "mpirun's command, all IPUs and each pass, or debug lines",
                Verbosity{}, into(&Options::verbosity)));
   return {
       with_letter('h', help),
-      flag("general", "version", "Show the version; -v adds commit, libraries and chips", nothing),
+      flag("general", "version", "Show the version; -v shows more", nothing),
       flag(
           "general", "dry-run",
           "Start no replica: say whether the job fits, where it would run, which options differ from the defaults, and "

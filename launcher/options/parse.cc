@@ -94,8 +94,8 @@ void give_values(Options& options, std::span<const Written> written, Mistakes& m
 
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("no train.cfg was given{}; usage: {}", default_job_hint(), usage_line(subcommand)));
+    return fail(ErrorCode::kUsage, fmt::format("no train.cfg was given{}; usage: {}; see poprun-emu help",
+                                               default_job_hint(), usage_line(subcommand)));
   }
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
@@ -136,6 +136,10 @@ Result<std::string> read_job(const std::string& file, Subcommand subcommand) {
   std::error_code error;
   if (fs::exists(path, error) || error) {
     return read_config_file(file);
+  }
+  const std::size_t equals = file.find('=');
+  if (equals != std::string::npos && find_row(file.substr(0, equals)) != nullptr) {
+    return fail(ErrorCode::kUsage, fmt::format("{}: no such file; did you mean --{}?", file, file));
   }
   if (subcommand == Subcommand::kRun && file.find_first_of("./") == std::string::npos) {
     return fail(ErrorCode::kUsage, unknown_word(file));

@@ -11,7 +11,7 @@ import termios
 import threading
 import unittest
 
-from emulated_job import BIN, DEADLINE_SECONDS, QUICK, JobTest
+from emulated_job import BIN, DEADLINE_SECONDS, QUICK, ROOT, JobTest
 
 WRONG = """[device]
 ipu = mk3
@@ -87,6 +87,20 @@ class CommandLine(JobTest):
         self.assertIn("POPRUN_EMU_OUTPUT_DRI sets no option; did you mean POPRUN_EMU_OUTPUT_DIR?", job.stderr)
         job = self.run_job("--dry-run", "--training.steps", 3, environment=variables)
         self.assertRegex(job.stdout, r"\nsteps = 3 +# command line\n")
+
+    def test_knows_every_variable_of_other_programs(self):
+        options = set(re.findall(r"--([a-z][a-z0-9.-]+)", self.run_job("help", "all", config=None).stdout))
+        settable = {"POPRUN_EMU_" + re.sub("[.-]", "_", option).upper() for option in options}
+        used = set()
+        for folder in ("collectives", "deploy", "hostio", "launcher", "replica", "tests"):
+            for file in (ROOT / folder).rglob("*"):
+                if file.is_file() and file.suffix in ("", ".cc", ".h", ".py", ".sh", ".txt", ".yaml") and (
+                        file.stem not in ("command_line_test", "environment", "environment_test", "mistakes_test")):
+                    used |= set(re.findall(r"\bPOPRUN_EMU_[A-Z_]*[A-Z]\b", file.read_text(errors="replace")))
+        others = used - settable - {"POPRUN_EMU_TOKEN"}  # A token must be long.
+        self.assertGreater(len(others), 15)
+        job = self.run_job("--print-topology", config=None, environment=dict.fromkeys(others, "x"))
+        self.assertNotIn("sets no option", job.stderr)
 
     def test_suggests_what_to_try_next(self):
         for arguments, command in ((["estimate"], "poprun-emu --dry-run "), (["--dry-run"], "poprun-emu "),
