@@ -1,5 +1,6 @@
 #include "launcher/job/waiting_line.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -40,7 +41,7 @@ double seconds_left(double elapsed, std::size_t done, std::size_t total) {
 std::string waiting_text(const Waiting& waiting, double elapsed) {
   const bool known = waiting.seconds > elapsed;
   return fmt::format("{}  {}{}", waiting.doing, clock_text(elapsed),
-                     known ? fmt::format("  ETA {}", clock_text(waiting.seconds - elapsed)) : "");
+                     known ? fmt::format("  ETA {}", clock_text(std::max(1.0, waiting.seconds - elapsed))) : "");
 }
 
 }  // namespace poprun::launcher

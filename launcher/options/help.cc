@@ -139,8 +139,8 @@ std::string common_text() {
   text += "\n" +
           wrapped(fmt::format("More: poprun-emu help TOPIC, where TOPIC is {}.", fmt::join(help_topics(), ", ")), 0, 0);
   text += wrapped(
-      "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below [training]. The command "
-      "line overrides the environment (POPRUN_EMU_TRAINING_SEED=7), which overrides the file.",
+      "--training.seed 7 overrides POPRUN_EMU_TRAINING_SEED=7 in the environment, which overrides seed = 7 below "
+      "[training] in train.cfg.",
       0, 0);
   if (const std::string job = default_job(); !job.empty()) {
     text += fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");

@@ -188,7 +188,7 @@ std::string Display::doing(double now, std::size_t width) const {
   if (runs_ > 0) {
     const double left = runs_checked_ == 0 ? 0 : elapsed / runs_checked_ * (runs_ - std::min(runs_, runs_checked_));
     return fmt::format("{} of {} runs checked  {}{}", runs_checked_, runs_, clock_text(elapsed),
-                       left > 0 ? fmt::format("  ETA {}", clock_text(left)) : "");
+                       left > 0 ? fmt::format("  ETA {}", time_left(left)) : "");
   }
   if (progress_.done() > 0 || elapsed < 1) {
     return progress_.line(width);
