@@ -17,13 +17,16 @@
 #include "launcher/job/subcommands.h"
 #include "launcher/job/world.h"
 #include "launcher/metrics/metrics_server.h"
+#include "launcher/options/environment.h"
 #include "launcher/options/help.h"
+#include "launcher/options/next_command.h"
 #include "launcher/options/parse.h"
 #include "launcher/placement/addresses.h"
 #include "launcher/placement/hosts.h"
 #include "launcher/placement/placement.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/screen/console.h"
+#include "launcher/version.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/text.h"
 
@@ -155,14 +158,37 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
   return run_attempts(real_world(), options, placement, console, launched_at);
 }
 
+/// After success, suggests the next command. Returns `code`.
+int suggest_next(int code, const Options& options, Console& console) {
+  if (code == 0) {
+    console.next(next_command(options));
+  }
+  return code;
+}
+
+/// Shows the version or, with -v, all versions. The replica's program knows those of its own libraries.
+int show_version(const Options& options, Console& console) {
+  if (options.verbosity == 0) {
+    console.out(fmt::format("poprun-emu {}", POPRUN_VERSION));
+    return 0;
+  }
+  console.out(version_lines());
+  return ask({"poprun-emu-replica", "--versions"}, "", console);
+}
+
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
-  const Result<Options> options = parse_options(args);
+  const Environment environment = environment_here();
+  console.colour(colour_choice(args, environment));
+  const Result<Options> options = parse_options(args, environment);
   if (!options) {
     return console.say(options.error());
   }
-  if (options->help || options->version) {
-    console.out(options->help ? help_text(*options->help) : fmt::format("poprun-emu {}", POPRUN_VERSION));
+  if (options->help) {
+    console.page(help_text(*options->help));
     return 0;
+  }
+  if (options->version) {
+    return show_version(*options, console);
   }
   if (options->list_models) {
     return list_models(*options, console);
@@ -174,7 +200,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     for (const std::string& note : options->notes) {
       console.say(fmt::format("note: {}", note));
     }
-    return estimate(*options, console);
+    return suggest_next(estimate(*options, console), *options, console);
   }
   if (options->subcommand() == Subcommand::kValidate) {
     return validate(*options, console);
@@ -208,11 +234,12 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return console.say(reaches_itself.error());
   }
   if (options->dry_run) {
-    return dry_run(*options, *placement, console);
+    return suggest_next(dry_run(*options, *placement, console), *options, console);
   }
   const RunJob job = [&](const Options& asked) { return run_job(asked, *placement, console, launched_at); };
-  const int code =
-      to_profile != nullptr ? profile(*options, console, job) : with_report(*options, console, job(*options).exit_code);
+  const int code = suggest_next(
+      to_profile != nullptr ? profile(*options, console, job) : with_report(*options, console, job(*options).exit_code),
+      *options, console);
   console.settle();
   limit_the_end(code);
   return code;

@@ -35,6 +35,7 @@
 #include "replica/loops/host_streams.h"
 #include "replica/loops/loop.h"
 #include "replica/loops/training_state.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 namespace {
@@ -58,6 +59,15 @@ Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& com
                         const std::vector<std::string>& recent_calls = {}) {
   client.fail(self, error, recent_calls);
   ::_exit(exit_code_of(error.code));
+}
+
+/// Returns "Open MPI v4.1.4".
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string version(text, static_cast<std::size_t>(length));
+  return version.substr(0, version.find(','));
 }
 
 class Instance {
@@ -314,13 +324,7 @@ class Instance {
     return last_word ? client_.finish() : Status{};
   }
 
-  static void add_mpi_version(proto::Profile& profile) {
-    char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-    int length = 0;
-    MPI_Get_library_version(text, &length);
-    const std::string version(text, static_cast<std::size_t>(length));
-    (*profile.mutable_library_versions())["MPI"] = version.substr(0, version.find(','));
-  }
+  static void add_mpi_version(proto::Profile& profile) { (*profile.mutable_library_versions())["MPI"] = mpi_version(); }
 
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;
@@ -389,8 +393,12 @@ int run() {
   return 0;
 }
 
-/// Answers a question instead of running a job.
+/// Answers a question instead of running a job. `--versions` asks for the libraries of this program, one per line.
 int answer(const std::vector<std::string>& arguments) {
+  if (arguments == std::vector<std::string>{"--versions"}) {
+    fmt::print("oneDNN {}\nMPI {}\n", numerics_library_version(), mpi_version());
+    return 0;
+  }
   const Answer answer = answer_inquiry(arguments, std::cin);
   std::cout << answer.message << std::flush;
   if (!answer.status) {

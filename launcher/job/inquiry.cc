@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <utility>
 
 #include <asio/signal_set.hpp>
@@ -24,8 +25,20 @@ Result<ModelInputs> read_inputs(const proto::ModelConfig& model) {
   return inputs;
 }
 
-int ask(const std::vector<std::string>& command, const std::string& input, Console& console, const TakeOutput& take) {
+std::string activity_of(std::string_view option) {
+  return option == "--compile"    ? "compiling"
+         : option == "--profile"  ? "compiling and profiling"
+         : option == "--estimate" ? "estimating"
+                                  : "";
+}
+
+int ask(const std::vector<std::string>& command, const std::string& input, Console& console, const TakeOutput& take,
+        const Waiting& waiting) {
   asio::io_context loop;
+  std::optional<WaitingLine> line;
+  if (!waiting.doing.empty()) {
+    line.emplace(loop, console, waiting);
+  }
   Supervisor supervisor(loop);
   int exit_code = 0;
   asio::signal_set signals(loop);
@@ -43,8 +56,8 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
   std::vector<std::string> errors;  // Printed after what `take` prints.
   bool complained = false;
   // Prints the first line as an error, and all further lines unchanged: they form a table that belongs to the error.
-  const auto complain = [&](std::string_view line) {
-    std::exchange(complained, true) ? console.err(line) : console.say(line);
+  const auto complain = [&](std::string_view text) {
+    std::exchange(complained, true) ? console.err(text) : console.complain(text);
   };
   const Child::Program program{.path = path_beside_us(command[0]),
                                .arguments = command,
@@ -54,8 +67,9 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
                                .writes_lines = !take};
   const Status started = supervisor.start_inquiry(
       program, [&](std::string_view text) { take ? void(output += text) : console.out(text); },
-      [&](std::string_view line) { take ? void(errors.emplace_back(line)) : complain(line); },
+      [&](std::string_view text) { take ? void(errors.emplace_back(text)) : complain(text); },
       [&](int status) {
+        line.reset();
         if (take) {
           take(output);
         }

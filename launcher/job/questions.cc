@@ -8,6 +8,7 @@
 #include <asio/io_context.hpp>
 
 #include "launcher/job/data_service.h"
+#include "launcher/job/waiting_line.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/wire/security.h"
@@ -18,6 +19,7 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   POPRUN_ASSIGN(const Security security, job_security(options.hostio.tls_files, /*leaves_loopback=*/false));
   std::optional<Result<proto::Dataset>> answer;
   asio::io_context loop;
+  const WaitingLine line(loop, console, {.doing = "asking the data server about the data"});
   Supervisor supervisor(loop);
   DataService data(loop, supervisor, console, options,
                    {.program = path_beside_us("poprun-emu-hostio"),

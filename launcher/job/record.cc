@@ -122,9 +122,9 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
 void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) {
   // The message names the log only if the log contains more than its first line, which the launcher wrote.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
-  console_.say(has_lines ? fmt::format("{}; last lines in {}", verdict.first_line,
-                                       logs_.path(*verdict.instance * placement_.replicas_per_instance()))
-                         : verdict.first_line);
+  console_.complain(has_lines ? fmt::format("{}; last lines in {}", verdict.first_line,
+                                            logs_.path(*verdict.instance * placement_.replicas_per_instance()))
+                              : verdict.first_line);
   for (const std::string& line : verdict.more) {
     console_.err(line);
   }

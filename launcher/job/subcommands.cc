@@ -1,5 +1,7 @@
 #include "launcher/job/subcommands.h"
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -153,13 +155,15 @@ std::string json_text(const google::protobuf::Message& answer) {
   return *json;
 }
 
-std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer) {
+std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer, bool whole_names) {
   if (answer.jobs().empty()) {
     return "";
   }
   const auto& request = std::get<EstimateRequest>(options.request);
   if (request.varied.jobs.empty()) {
-    return estimate_tables(answer.jobs(0), {.by_layer = request.by_layer, .everything = options.verbosity > 0});
+    return estimate_tables(
+        answer.jobs(0),
+        {.by_layer = request.by_layer, .everything = options.verbosity > 0, .whole_names = whole_names});
   }
   std::vector<std::string> values;
   for (const VariedJob& job : request.varied.jobs) {
@@ -190,6 +194,11 @@ std::string micro_text(const Options& options, const proto::MicroAnswer& answer)
                                               : fmt::format("{:.1f} TFLOP/s", teraflops_per_second(answer));
   return text + fmt::format("device time    {}, {} ({})", duration_text(answer.seconds()), rate,
                             device_clock_text(options.config.device().ipu(), answer.compared_error()));
+}
+
+ProfileFrame frame_of(const Options& options, const Console& console) {
+  return {
+      .width = console.page_width(), .everything = options.verbosity > 0, .whole_names = console.is_page_unbounded()};
 }
 
 std::string activities_text(const proto::ProfileAnswer& answer) {
@@ -302,10 +311,37 @@ int estimate(const Options& options, Console& console) {
       return options.json ? json_text(answer) : shown(options, console, micro_text(options, answer));
     });
   }
-  return ask_about<proto::EstimateAnswer>(
-      "--estimate", estimate_question(options, console), console, [&](const proto::EstimateAnswer& answer) {
-        return options.json ? json_text(answer) : shown(options, console, estimate_text(options, answer));
-      });
+  const Result<proto::EstimateQuestion> question = estimate_question(options, console);
+  if (!question) {
+    return console.say(question.error());
+  }
+  // Each job is a question of its own, so that the progress is known.
+  proto::EstimateAnswer all;
+  const auto began = std::chrono::steady_clock::now();
+  const auto total = static_cast<std::size_t>(question->jobs_size());
+  for (const proto::EstimatedJob& job : question->jobs()) {
+    const auto done = static_cast<std::size_t>(all.jobs_size());
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
+    Waiting waiting{.seconds = seconds_left(elapsed.count(), done, total)};
+    if (total > 1) {
+      waiting.doing = fmt::format("{} of {}: {} = {}", done + 1, total, question->varied_key(), job.value());
+    }
+    proto::EstimateQuestion one = *question;
+    one.clear_jobs();
+    *one.add_jobs() = job;
+    const auto collect = [&all](const proto::EstimateAnswer& answer) {
+      all.MergeFrom(answer);
+      return std::string{};
+    };
+    const int code =
+        ask_replica<proto::EstimateAnswer>("--estimate", one.SerializeAsString(), console, collect, waiting);
+    if (code != 0) {
+      return code;
+    }
+  }
+  console.page(options.json ? json_text(all)
+                            : shown(options, console, estimate_text(options, all, console.is_page_unbounded())));
+  return 0;
 }
 
 int profile(const Options& options, Console& console, const RunJob& run) {
@@ -340,7 +376,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(left_out.error());
   }
   const Status reported = write_profile_report(options, compiled);
-  console.out(profile_screen(compiled, {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.page(profile_screen(compiled, frame_of(options, console)));
   console.out(results_text(options.output.dir, reported.has_value()));
   if (!reported) {
     console.say(fmt::format("note: {}", reported.error().message));
@@ -365,8 +401,7 @@ int compare_profiles(const Options& options, Console& console) {
     }
     profiles.push_back(*std::move(profile));
   }
-  console.out(profile_comparison({files[0], profiles[0]}, {files[1], profiles[1]},
-                                 {.width = console.page_width(), .everything = options.verbosity > 0}));
+  console.page(profile_comparison({files[0], profiles[0]}, {files[1], profiles[1]}, frame_of(options, console)));
   return 0;
 }
 

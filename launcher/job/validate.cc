@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -90,13 +91,14 @@ Result<Options> options_of_row(const fs::path& file) {
 }
 
 /// Fills in our value for a row if its job compiles. Returns the exit code.
-int compare_job(const Options& options, Console& console, validation::Row& row) {
+int compare_job(const Options& options, Console& console, const Waiting& waiting, validation::Row& row) {
   const Result<proto::CompileQuestion> question = compile_question(options, console);
   if (!question) {
     return console.say(question.error());
   }
   return ask_replica<proto::CompileAnswer>(
-      "--compile", question->SerializeAsString(), console, [&](const proto::CompileAnswer& answer) {
+      "--compile", question->SerializeAsString(), console,
+      [&](const proto::CompileAnswer& answer) {
         const proto::CompiledJob& job = answer.job();
         const double items =
             static_cast<double>(job.batch_sizes().global_batch_size()) * row.published.items_per_sample;
@@ -107,7 +109,8 @@ int compare_job(const Options& options, Console& console, validation::Row& row) 
         row.shortage = job.shortage();
         row.stated_error = job.device().compared_error();
         return std::string{};
-      });
+      },
+      waiting);
 }
 
 int compare_micro(const Options& options, Console& console, validation::Row& row) {
@@ -121,7 +124,7 @@ int compare_micro(const Options& options, Console& console, validation::Row& row
 }
 
 /// Compares one row. If that is impossible, prints the reason, and marks the row as failed. Returns the exit code.
-int compare_row(const fs::path& file, Console& console, validation::Row& row) {
+int compare_row(const fs::path& file, Console& console, const Waiting& waiting, validation::Row& row) {
   row.name = file.stem();
   const Result<Options> options = options_of_row(file);
   if (!options) {
@@ -133,7 +136,7 @@ int compare_row(const fs::path& file, Console& console, validation::Row& row) {
   row.replicas = topology.num_replicas();
   row.ipus = std::uint64_t{topology.num_replicas()} * topology.ipus_per_replica();
   const int code = options->subcommand() == Subcommand::kEstimate ? compare_micro(*options, console, row)
-                                                                  : compare_job(*options, console, row);
+                                                                  : compare_job(*options, console, waiting, row);
   if (code != 0 || row.ours == 0) {
     row.failure = "cannot be compared";
   }
@@ -159,17 +162,21 @@ int validate(const Options& options, Console& console) {
   int code = 0;
   const fs::path started_in = fs::current_path();
   std::vector<validation::Row> rows;
+  const auto began = std::chrono::steady_clock::now();
   for (const fs::path& file : files) {
-    console.say(fmt::format("{} of {}: {}", rows.size() + 1, files.size(), file.stem().string()));
+    const std::string doing = fmt::format("{} of {}: {}", rows.size() + 1, files.size(), file.stem().string());
+    console.say(doing);
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
+    const double left = seconds_left(elapsed.count(), rows.size(), files.size());
     fs::current_path(file.parent_path());  // A row names files relative to its own folder.
-    const int own = compare_row(file, console, rows.emplace_back());
+    const int own = compare_row(file, console, {.doing = doing, .seconds = left}, rows.emplace_back());
     if (own > 128) {
       return own;  // A signal asked the launcher to end.
     }
     code = code == 0 ? own : code;
   }
   const std::string table = validation_table(rows);
-  console.out(options.json ? validation::json_of(rows) : table);
+  console.page(options.json ? validation::json_of(rows) : table);
   if (options.output.report) {
     fs::current_path(started_in);
     ReportedJob job;

@@ -91,7 +91,7 @@ Status check_model(Options& options) {
   }
   Setting& name = setting_of(options, "model.name");
   const Origin onnx_from = setting_of(options, "model.onnx").origin;
-  if (name.origin == Origin::kFile && onnx_from == Origin::kCommandLine) {
+  if (name.origin == Origin::kFile && onnx_from > Origin::kFile) {
     options.notes.push_back(
         fmt::format("model.onnx = {} replaces the file's model.name = {}", model.onnx(), name.text));
   } else if (name.origin != Origin::kDefault || !model.sizes().empty()) {
@@ -130,7 +130,7 @@ void note_what_has_no_effect(Options& options) {
   const bool accumulated = accumulates(options.config);
   const bool is_adapted = !find_optimizer(training.optimizer())->adaptation.empty();
   // A file can set both steps and epochs without a note. The steps then take precedence.
-  const bool asked_for_epochs = setting_of(options, "training.epochs").origin == Origin::kCommandLine;
+  const bool asked_for_epochs = setting_of(options, "training.epochs").origin > Origin::kFile;
   struct Case {
     const char* name;
     bool has_effect;
@@ -258,103 +258,6 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
-/// Adds a note that lists the settings that differ from their defaults but are overridden by a check.
-void note_what_check_overrules(Options& options) {
-  std::vector<std::string> overruled;
-  for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
-                                      {"pipeline.schedule", "runs every schedule"},
-                                      {"pipeline.recomputation", "runs every recomputation mode"},
-                                      {"memory.phase-ipus", "runs phases on 1 and 2 IPUs"},
-                                      {"report.dump-tensors", "dumps nothing"},
-                                      {"allow-out-of-memory", "only compiles jobs that do not fit"},
-                                      {"overwrite", "leaves the results of jobs in place"}}) {
-    const Setting& setting = setting_of(options, name);
-    if (setting.text != find_row(name)->fallback) {
-      const bool is_key = setting.name.find('.') != std::string::npos;
-      overruled.push_back(
-          fmt::format("{} ({})", is_key ? fmt::format("{} = {}", name, setting.text) : "--" + setting.name, instead));
-    }
-  }
-  if (!overruled.empty()) {
-    options.notes.push_back(fmt::format("check overrides {}", fmt::join(overruled, ", ")));
-  }
-}
-
-/// Rejects options that contradict an estimate, which starts no job and writes no file.
-Status check_estimate(const Options& options) {
-  const auto* const request = std::get_if<EstimateRequest>(&options.request);
-  if (request == nullptr) {
-    return {};
-  }
-  if (options.dry_run) {
-    return fail(ErrorCode::kUsage,
-                "--dry-run compiles the job that would run, but estimate runs no job; give only one of them, or use "
-                "estimate --compile");
-  }
-  if (request->micro && (request->by_layer || request->compile || !request->varied.key.empty())) {
-    return fail(
-        ErrorCode::kUsage,
-        "--by-layer, --compile and --vary need a job, but --matmul, --convolution and --all-reduce estimate a single "
-        "operation; leave one or the other out");
-  }
-  if (request->by_layer && !request->varied.key.empty()) {
-    return fail(ErrorCode::kUsage,
-                "--by-layer lists the layers of one job, but --vary estimates several; give only one of them");
-  }
-  return {};
-}
-
-/// Makes `folder` the default for --output-dir.
-void take_folder_of_its_own(Options& options, const char* folder) {
-  Setting& setting = setting_of(options, "output-dir");
-  if (setting.origin == Origin::kDefault) {
-    options.output.dir = setting.text = folder;
-  }
-}
-
-/// In a profile, rejects --dry-run, and rejects --tile with --compare. Sets the default folder of a profile.
-Status resolve_profile(Options& options) {
-  const auto* const request = std::get_if<ProfileRequest>(&options.request);
-  if (request == nullptr) {
-    return {};
-  }
-  if (options.dry_run) {
-    return fail(ErrorCode::kUsage,
-                "--dry-run compiles the job that would run; to profile it without running it, use profile --no-run");
-  }
-  if (request->compare && !request->tiles.empty()) {
-    return fail(ErrorCode::kUsage,
-                "--tile applies to the profile of a job, but --compare reads existing profiles; give only one of them");
-  }
-  take_folder_of_its_own(options, "poprun-emu-profile");
-  return {};
-}
-
-/// Adapts the options to a check, which runs a few steps of the job and does not touch the results of earlier jobs.
-Status resolve_check(Options& options) {
-  const auto* const request = std::get_if<CheckRequest>(&options.request);
-  if (request == nullptr) {
-    return {};
-  }
-  if (options.config.inference()) {
-    return fail(ErrorCode::kUsage, "check compares training steps, but model.mode = inference has none");
-  }
-  if (options.dry_run) {
-    return fail(ErrorCode::kUsage, "--dry-run starts no replica, but check runs the job; give only one of them");
-  }
-  proto::CheckConfig& check = *options.config.mutable_check();
-  check.set_steps(request->steps);
-  for (const std::uint32_t ipus : request->ipus) {
-    if (std::ranges::count(check.ipus(), ipus) == 0) {
-      check.add_ipus(ipus);
-    }
-  }
-  options.config.mutable_report()->clear_dump_tensors();
-  note_what_check_overrules(options);
-  take_folder_of_its_own(options, "poprun-emu-check");
-  return {};
-}
-
 /// Rejects gradient buckets if tiles are exact: a tensor is then contiguous only while an operation uses it.
 Status check_tiles(Options& options) {
   if (choice_of<TileStorage>(options.config.memory().tiles()) != TileStorage::kExact) {
@@ -404,34 +307,8 @@ void resolve_checkpoints(Options& options) {
   }
 }
 
-}  // namespace
-
-bool is_half(const Options& options) {
-  return choice_of<Precision>(options.config.model().precision()) == Precision::kHalf;
-}
-
-Status check_together(Options& options) {
-  POPRUN_TRY(resolve_check(options));
-  POPRUN_TRY(check_estimate(options));
-  POPRUN_TRY(resolve_profile(options));
-  POPRUN_TRY(check_model(options));
-  POPRUN_TRY(resolve_hyper_parameters(options));
-  POPRUN_TRY(resolve_precision(options));
-  POPRUN_TRY(check_learning_rate_scaling(options));
-  scale_learning_rate(options);
-  note_what_has_no_effect(options);
-  POPRUN_TRY(check_inference(options));
-  POPRUN_TRY(check_compute_batch(options));
-  note_partial_weights(options);
-  options.config.mutable_data()->set_source(
-      hostio::source_with(options.config.data().source(), options.source_parameters));
-  POPRUN_TRY(check_pipeline(options));
-  POPRUN_TRY(check_products(options));
-  POPRUN_TRY(check_locations(options));
-  POPRUN_TRY(check_tiles(options));
-  POPRUN_TRY(check_outlining(options));
-  POPRUN_TRY(resolve_instances(options));
-  resolve_checkpoints(options);
+/// Checks the options for hosts, metrics and heartbeats.
+Status check_connections(Options& options) {
   if (!options.hosts.lists.empty() && !options.hosts.file.empty()) {
     return fail(ErrorCode::kUsage, "--host and --hostfile cannot be combined; give only one of them");
   }
@@ -445,6 +322,45 @@ Status check_together(Options& options) {
                             options.timeouts.heartbeat_seconds, options.timeouts.heartbeat_interval_seconds));
   }
   return {};
+}
+
+}  // namespace
+
+bool is_half(const Options& options) {
+  return choice_of<Precision>(options.config.model().precision()) == Precision::kHalf;
+}
+
+std::vector<std::string> check_together(Options& options) {
+  std::vector<std::string> broken;
+  const auto check = [&](const Status& rule) {
+    if (!rule) {
+      broken.push_back(rule.error().message);
+    }
+    return rule.has_value();
+  };
+  check(check_subcommand_rules(options));
+  check(check_model(options));
+  check(resolve_hyper_parameters(options));
+  check(resolve_precision(options));
+  if (check(check_learning_rate_scaling(options))) {
+    scale_learning_rate(options);
+  }
+  note_what_has_no_effect(options);
+  check(check_inference(options));
+  check(check_compute_batch(options));
+  note_partial_weights(options);
+  options.config.mutable_data()->set_source(
+      hostio::source_with(options.config.data().source(), options.source_parameters));
+  if (check(check_pipeline(options))) {  // The others build on the pipeline.
+    check(check_products(options));
+    check(check_locations(options));
+  }
+  check(check_tiles(options));
+  check(check_outlining(options));
+  check(resolve_instances(options));
+  resolve_checkpoints(options);
+  check(check_connections(options));
+  return broken;
 }
 
 }  // namespace poprun::launcher

@@ -45,7 +45,8 @@ bool is_value_of(const OptionRow& row, const std::string& argument) {
 /// Converts poprun's syntax to Boost's: `-vv` and `--vv`, `-n=16`, and booleans whose value is optional, so that both
 /// `--dry-run train.cfg` and `--dry-run yes train.cfg` work. Joins each value to its option. Otherwise, if a value were
 /// missing, Boost would take the next option as the value.
-Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
+/// Adds a message to `mistakes` for each option that lacks its value.
+std::vector<std::string> normalised(std::span<const std::string> args, std::vector<std::string>& mistakes) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
     const std::string& argument = args[i];
@@ -58,7 +59,7 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
       result.emplace_back("--verbose=2");
     } else if (argument.starts_with("-np")) {
       // Boost would read -np as -n with the value p.
-      return fail(ErrorCode::kUsage, unknown_option(argument.substr(0, equals)));
+      mistakes.push_back(unknown_option(argument.substr(0, equals)));
     } else if (const OptionRow* row = named_row(argument.substr(0, equals))) {
       if (equals < argument.size()) {
         result.push_back(fmt::format("--{}{}", row->name, argument.substr(equals)));
@@ -66,7 +67,8 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
       }
       const bool has_value = i + 1 < args.size() && is_value_of(*row, args[i + 1]);
       if (!has_value && row->arity != Arity::kFlag) {
-        return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
+        mistakes.push_back(fmt::format("--{}: needs a value", row->name));
+        continue;
       }
       std::string value = has_value ? args[++i] : "true";
       // A list of hosts may contain spaces, as in `--host a, b, c`.
@@ -213,7 +215,8 @@ std::vector<std::string> meant_by(std::string_view typed) {
 Result<CommandLine> parse_command_line(std::span<const std::string> args) {
   const po::options_description all = described_options();
   CommandLine result;
-  POPRUN_ASSIGN(const std::vector<std::string> words, normalised(args));
+  std::vector<std::string> mistakes;
+  const std::vector<std::string> words = normalised(args, mistakes);
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
     const auto parsed = po::command_line_parser(words).options(all).style(style).allow_unregistered().run();
@@ -226,15 +229,19 @@ Result<CommandLine> parse_command_line(std::span<const std::string> args) {
       name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
       const OptionRow* row = find_row(name);
       if (option.unregistered || row == nullptr) {
-        return fail(ErrorCode::kUsage, unknown_option(typed(option)));
+        mistakes.push_back(unknown_option(typed(option)));
+        continue;
       }
       const std::string value = option.value.empty() ? "" : option.value[0];
       result.written.push_back({row, value, fmt::format("--{}", row->name), Origin::kCommandLine});
     }
   } catch (const po::error_with_option_name& error) {
-    return fail(ErrorCode::kUsage, fmt::format("{}: needs a value", error.get_option_name()));
+    mistakes.push_back(fmt::format("{}: needs a value", error.get_option_name()));
   } catch (const std::exception& error) {
-    return fail(ErrorCode::kUsage, error.what());
+    mistakes.emplace_back(error.what());
+  }
+  if (!mistakes.empty()) {
+    return fail(ErrorCode::kUsage, fmt::format("{}", fmt::join(mistakes, "\n")));
   }
   return result;
 }
@@ -258,26 +265,41 @@ std::span<const std::string> words_after_options(std::span<const std::string> ar
 
 std::span<const SubcommandRow> subcommands() {
   static const std::vector<SubcommandRow> all = {
-      {Subcommand::kCheck, "check",
+      {Subcommand::kCheck, "check", "Run a few steps with every kind of pipeline, and compare the bits",
        "Run a few steps without a pipeline and with every kind of pipeline, and compare the results bit by bit",
        "Exits with 0 if all runs that were compared are equal, with 70 if one differs, and with 64 or 86 if nothing "
        "could be compared (--help exit-codes)."},
-      {Subcommand::kEstimate, "estimate",
+      {Subcommand::kEstimate, "estimate", "Estimate the memory and the number of IPUs, without compiling",
        "Estimate the memory and the number of IPUs that the job needs, without compiling it",
        "Counts parameters (by kind of block), activations and optimiser state, first with the formulas of Graphcore's "
        "Memory and Performance Optimisation, then with the job's own types. Exits with 0 whether or not the job fits; "
        "--dry-run reports whether it does."},
-      {Subcommand::kProfile, "profile", "Show where the compiled job's memory and device time go, and run a few steps",
-       "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Exits with 86, after writing "
+      {Subcommand::kProfile, "profile", "Show where memory and device time go, and run a few steps",
+       "Show where the compiled job's memory and device time go, and run a few steps",
+       "Writes profile.pb, profile.json, report.html (for a browser), trace.pftrace (for Perfetto), memory.pickle and "
+       "memory-tiles.pickle (for PyTorch's memory_viz) to --output-dir (default: poprun-emu-profile). Exits with 86, "
+       "after writing "
        "the profile, if the job does not fit. With --compare A B, two such files are compared, and no train.cfg is "
        "needed."},
       {Subcommand::kValidate, "validate", "Compare the device clock with published results of real IPUs",
+       "Compare the device clock with published results of real IPUs",
        "Compiles the job of each result and executes nothing. Prints the published and the modelled value of each, the "
        "mean error of each family, and the numbers of the clock that were fitted to results. Needs no train.cfg."},
-      {Subcommand::kReport, "report", "Write report.html, which shows the jobs of some folders in a browser",
+      {Subcommand::kReport, "report", "Write report.html, which shows jobs in a browser",
+       "Write report.html, which shows the jobs of some folders in a browser",
        "Takes the output folders of one or several jobs instead of a train.cfg, and writes report.html to --output-dir "
        "(default: the first of these folders). The file needs no network."}};
   return all;
+}
+
+std::span<const InformationRow> information() {
+  static const std::vector<InformationRow> all = {{"models", "List the built-in models with their sizes"},
+                                                  {"help", "Show this help, or that of a topic: help training"}};
+  return all;
+}
+
+bool is_information(std::string_view word) {
+  return std::ranges::find(information(), word, &InformationRow::name) != information().end();
 }
 
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {

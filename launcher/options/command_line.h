@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ struct Written {
   std::string value;
   std::string place;  ///< "--training.seed" or "train.cfg:7: seed", for messages.
   Origin origin;
+  std::size_t line = 0;  ///< Line of train.cfg, counted from 1; 0 if it is not in a file.
 };
 
 struct CommandLine {
@@ -26,7 +28,8 @@ struct CommandLine {
 };
 
 /// Splits `args` into options and other words. This examines only names; the rows check the values later. Errors:
-/// kUsage if an option is unknown (the message suggests known options), or if the value of an option is missing.
+/// kUsage if options are unknown (the message suggests known ones) or lack their values. The message has one line for
+/// each of them.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
 /// Returns the first word that is neither an option nor an option's value, and all words after it. The result may be
@@ -36,12 +39,25 @@ std::span<const std::string> words_after_options(std::span<const std::string> ar
 struct SubcommandRow {
   Subcommand subcommand;
   std::string name;     ///< Also the name of the help section on its own options.
+  std::string brief;    ///< One line for the list of subcommands, without a final full stop.
   std::string meaning;  ///< Text for the help, without a final full stop.
   std::string result;   ///< The subcommand's output and exit codes, for its help page.
 };
 
 /// Returns all subcommands, in the order of the help, except Subcommand::kRun, which has no word of its own.
 std::span<const SubcommandRow> subcommands();
+
+/// A word that asks for information, in the place of a subcommand. It means the same as an option: `poprun-emu models`
+/// is `poprun-emu --list-models`.
+struct InformationRow {
+  std::string name;
+  std::string meaning;  ///< Text for the help, without a final full stop.
+};
+
+/// Returns all such words, in the order of the help.
+std::span<const InformationRow> information();
+
+bool is_information(std::string_view word);
 
 /// Removes the subcommand from `positional` and returns it. Errors: kUsage if it is misspelt or comes after train.cfg.
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional);

@@ -57,12 +57,12 @@ Rows general() {
   OptionRow verbose =
       many(Arity::kFlag,
            row("general", "verbose", "", "0",
-               "-v also shows processes that are started or, with --dry-run, all options and a pipeline's schedule; "
-               "-vv debug lines or, with --dry-run, mpirun's command, all IPUs and the job after each pass",
+               "Show more: -v all options and a pipeline's schedule (--dry-run) or the processes (a run); -vv also "
+               "mpirun's command, all IPUs and each pass, or debug lines",
                Verbosity{}, into(&Options::verbosity)));
   return {
       with_letter('h', help),
-      flag("general", "version", "Show the version", nothing),
+      flag("general", "version", "Show the version; -v shows more", nothing),
       flag(
           "general", "dry-run",
           "Start no replica: say whether the job fits, where it would run, which options differ from the defaults, and "
@@ -71,6 +71,9 @@ Rows general() {
       row("general", "format", "NAME", "text",
           "Form in which --dry-run, --list-models, estimate and validate answer: text, or json for scripts",
           Choice{{"text", "json"}}, [](Options& o, const std::string& name) { o.json = name == "json"; }),
+      row("general", "color", "WHEN", "auto",
+          "Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never",
+          Choice{{"auto", "always", "never"}}, nothing),
       flag("general", "allow-out-of-memory",
            "Run a job that does not fit in the memory of the IPUs as if their tiles were large enough, and mark "
            "its results",

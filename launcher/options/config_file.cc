@@ -8,8 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
@@ -51,8 +54,9 @@ std::string_view stripped(std::string_view line) {
   return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// Parses one line with Boost. Since Boost receives one line at a time, a message can give the line's number.
-Result<ConfigEntry> parse_entry(std::string_view place, const std::string& section, std::string_view line) {
+/// Parses one line with Boost, or returns nothing. Since Boost receives one line at a time, a message can give the
+/// line's number.
+std::optional<ConfigEntry> parse_entry(const std::string& section, std::string_view line) {
   try {
     std::istringstream one_line{std::string(line)};
     const auto parsed = po::parse_config_file(one_line, po::options_description{}, /*allow_unregistered=*/true);
@@ -60,10 +64,9 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
       return ConfigEntry{section, parsed.options[0].string_key, parsed.options[0].value[0]};
     }
   } catch (const std::exception&) {
-    // The message below replaces Boost's, which contains no line number.
+    // The caller's message replaces Boost's, which contains no line number.
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("{}: the line is neither `[section]` nor `key = value`: {}", place, line.substr(0, 60)));
+  return std::nullopt;
 }
 
 /// Returns the key with hyphens, as on the command line, and without the section if the user repeated it in the key.
@@ -83,7 +86,8 @@ const OptionRow* row_of(const ConfigEntry& entry) {
   return known == kJobKeys.end() ? nullptr : find_row(known->option);
 }
 
-Error unknown_key(const std::string& place, const ConfigEntry& entry) {
+/// Adds a mistake for a key that no row has. Adds only one for all keys of an unknown section.
+void add_unknown_key(const ConfigEntry& entry, Mistakes& mistakes, std::set<std::size_t>& unknown_sections) {
   std::vector<std::string> in_section;
   std::vector<std::string> sections = {std::string{kJobSection}};
   std::string elsewhere;
@@ -99,9 +103,10 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   for (const OptionRow& row : option_table()) {
     if (!row.in_file()) {
       if (row.name == key && elsewhere.empty()) {
-        return {ErrorCode::kUsage,
-                fmt::format("{}: {} cannot be set in a file; use the option --{} on the command line", place, entry.key,
-                            key)};
+        mistakes.add(
+            entry.line, Part::kKey,
+            fmt::format("{} cannot be set in a file; use the option --{} on the command line", entry.key, key));
+        return;
       }
       continue;
     }
@@ -118,18 +123,83 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
       elsewhere = fmt::format("{} in [{}]", name, section);
     }
   }
-  if (in_section.empty() && elsewhere.empty()) {
-    return {ErrorCode::kUsage,
-            fmt::format("{}: unknown section [{}]; {}", place, entry.section, suggestion(entry.section, sections))};
+  if (in_section.empty() && (elsewhere.empty() || !nearest(entry.section, sections).empty())) {
+    if (unknown_sections.insert(entry.section_line).second) {
+      mistakes.add(entry.section_line, Part::kLine,
+                   fmt::format("unknown section [{}]; {}", entry.section, suggestion(entry.section, sections)));
+    }
+    return;
   }
   // The key may be the name of an option in another framework.
   const std::string ours{called_elsewhere(key)};
   const std::string close = !elsewhere.empty()                      ? elsewhere
                             : ours.starts_with(entry.section + ".") ? ours.substr(entry.section.size() + 1)
                                                                     : "";
-  return {ErrorCode::kUsage,
-          fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
-                      close.empty() ? suggestion(key, in_section) : fmt::format("did you mean {}?", close))};
+  mistakes.add(entry.line, Part::kKey,
+               fmt::format("unknown key {} in [{}]; {}", entry.key, entry.section,
+                           close.empty() ? suggestion(key, in_section) : fmt::format("did you mean {}?", close)));
+}
+
+/// Adds a mistake if a line is not plain text. Returns whether it is.
+bool check_plain_text(std::string_view line, std::size_t number, Mistakes& mistakes) {
+  if (!google::protobuf::internal::IsStructurallyValidUTF8(line)) {
+    mistakes.add(number, Part::kLine, "the line is not UTF-8; save the file as UTF-8 text");
+    return false;
+  }
+  for (const char c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {
+      mistakes.add(number, Part::kLine,
+                   fmt::format("contains the control character {:#04x}; train.cfg must be plain text",
+                               static_cast<unsigned>(c)));
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Returns the entries of the lines that can be parsed. Stops at a line that is not plain text.
+std::vector<ConfigEntry> entries_in(std::string_view text, Mistakes& mistakes) {
+  text = without_byte_order_mark(text);
+  std::vector<ConfigEntry> entries;
+  std::string section;
+  std::size_t section_line = 0;
+  bool needs_section = true;  // Cleared after the first message about keys before the first section.
+  for (std::size_t number = 1; !text.empty(); ++number) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = stripped(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    if (line.empty()) {
+      continue;
+    }
+    if (!check_plain_text(line, number, mistakes)) {
+      break;
+    }
+    if (line.front() == '[' && line.back() == ']') {
+      section = stripped(line.substr(1, line.size() - 2));
+      section_line = number;
+      if (section.empty()) {
+        mistakes.add(number, Part::kLine, "the section has no name");
+      }
+      needs_section = needs_section && !section.empty();
+      continue;
+    }
+    std::optional<ConfigEntry> entry = parse_entry(section, line);
+    if (!entry) {
+      mistakes.add(number, Part::kLine,
+                   fmt::format("the line is neither `[section]` nor `key = value`: {}", line.substr(0, 60)));
+    } else if (section.empty()) {
+      if (std::exchange(needs_section, false)) {
+        mistakes.add(number, Part::kKey,
+                     fmt::format("{} is before the first [section]; put it under a section, for example [training]",
+                                 entry->key));
+      }
+    } else {
+      entry->line = number;
+      entry->section_line = section_line;
+      entries.push_back(*std::move(entry));
+    }
+  }
+  return entries;
 }
 
 }  // namespace
@@ -143,6 +213,11 @@ std::string installed_folder() {
 
 std::string default_job() {
   return installed_file("train.cfg");
+}
+
+std::string default_job_hint() {
+  const std::string job = default_job();
+  return job.empty() ? "" : fmt::format("; the default job is {}", job);
 }
 
 std::string installed_file(const std::string& name) {
@@ -160,44 +235,9 @@ std::string_view without_byte_order_mark(std::string_view text) {
 }
 
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text) {
-  text = without_byte_order_mark(text);
-  std::vector<ConfigEntry> entries;
-  std::string section;
-  std::size_t number = 0;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = stripped(text.substr(0, end));
-    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
-    const std::string place = fmt::format("{}:{}", file, ++number);
-    if (line.empty()) {
-      continue;
-    }
-    if (!google::protobuf::internal::IsStructurallyValidUTF8(line)) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: the line is not UTF-8; save the file as UTF-8 text", place));
-    }
-    for (const char c : line) {
-      if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{}: contains the control character {:#04x}; train.cfg must be plain text", place,
-                                static_cast<unsigned>(c)));
-      }
-    }
-    if (line.front() == '[' && line.back() == ']') {
-      section = stripped(line.substr(1, line.size() - 2));
-      if (section.empty()) {
-        return fail(ErrorCode::kUsage, fmt::format("{}: the section has no name", place));
-      }
-      continue;
-    }
-    POPRUN_ASSIGN(ConfigEntry entry, parse_entry(place, section, line));
-    if (section.empty()) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} is before the first [section]; put it under a section, for example [training]",
-                              place, entry.key));
-    }
-    entry.line = number;
-    entries.push_back(std::move(entry));
-  }
+  Mistakes mistakes(std::string(file), text);
+  std::vector<ConfigEntry> entries = entries_in(text, mistakes);
+  POPRUN_TRY(mistakes.status());
   return entries;
 }
 
@@ -218,22 +258,24 @@ Result<std::string> read_config_file(const std::string& path) {
   return text;
 }
 
-Result<std::vector<Written>> written_in_file(const std::string& file, std::string_view text) {
-  POPRUN_ASSIGN(const std::vector<ConfigEntry> entries, parse_config(file, text));
+std::vector<Written> written_in_file(const std::string& file, std::string_view text, Mistakes& mistakes) {
   std::vector<Written> written;
   std::map<const OptionRow*, std::size_t> first_line;
-  for (const ConfigEntry& entry : entries) {
-    const std::string place = fmt::format("{}:{}", file, entry.line);
+  std::set<std::size_t> unknown_sections;
+  for (const ConfigEntry& entry : entries_in(text, mistakes)) {
     const OptionRow* row = row_of(entry);
     if (row == nullptr) {
-      return tl::unexpected<Error>{unknown_key(place, entry)};
+      add_unknown_key(entry, mistakes, unknown_sections);
+      continue;
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);
     if (!is_new) {
-      return fail(ErrorCode::kUsage, fmt::format("{}: {} was already set on line {}; remove one of these lines", place,
-                                                 entry.key, known->second));
+      mistakes.add(entry.line, Part::kKey,
+                   fmt::format("{} was already set on line {}; remove one of these lines", entry.key, known->second));
+      continue;
     }
-    written.push_back({row, entry.value, place + ": " + entry.key, Origin::kFile});
+    const std::string place = fmt::format("{}:{}: {}", file, entry.line, entry.key);
+    written.push_back({row, entry.value, place, Origin::kFile, entry.line});
   }
   return written;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/options/command_line.h"
+#include "launcher/options/mistakes.h"
 #include "replica/base/error.h"
 
 /// Finds, relative to the running program, the files that `cmake --install` puts into PREFIX/share/poprun-emu, so that
@@ -21,6 +22,10 @@ std::string installed_folder();
 /// Returns the path of the installed train.cfg, or "" if there is none.
 std::string default_job();
 
+/// Returns a hint for the end of a message, which names an installed job that can be run unchanged, or "" if there is
+/// none.
+std::string default_job_hint();
+
 /// Returns the path of the installed file or example with this name, or "" if there is none.
 std::string installed_file(const std::string& name);
 
@@ -28,12 +33,13 @@ struct ConfigEntry {
   std::string section;  ///< Never empty.
   std::string key;
   std::string value;
-  std::size_t line = 0;  ///< Counted from 1.
+  std::size_t line = 0;          ///< Counted from 1.
+  std::size_t section_line = 0;  ///< Line of the section's name.
 };
 
 /// Returns the entries of `text` in order. Accepts any key, and handles any text without crashing. `file` is the name
-/// of the file for messages. Errors: kUsage, with the message `file:line: ...`, if a line has neither of the two forms
-/// shown above, or if an entry precedes the first section.
+/// of the file for messages. Errors: kUsage, with the message `file:line: ...` for each line that has neither of the
+/// two forms shown above, and if an entry precedes the first section.
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
 
 /// Reads the whole file. Errors: kUsage if it cannot be read or is larger than 1 MiB.
@@ -42,9 +48,8 @@ Result<std::string> read_config_file(const std::string& path);
 /// Removes the byte order mark that Windows programs write at the beginning of UTF-8 files.
 std::string_view without_byte_order_mark(std::string_view text);
 
-/// Returns the values that the text of a train.cfg sets. `file` is the file's name for messages. Errors: those of
-/// parse_config; kUsage if a section or key is unknown (the message suggests a known one), or if a key is given twice.
-/// Every message begins with `file:line: `.
-Result<std::vector<Written>> written_in_file(const std::string& file, std::string_view text);
+/// Returns the values that the text of a train.cfg sets. `file` is the file's name for messages. Adds to `mistakes`
+/// those of parse_config, unknown sections and keys (the message suggests a known one), and keys that are given twice.
+std::vector<Written> written_in_file(const std::string& file, std::string_view text, Mistakes& mistakes);
 
 }  // namespace poprun::launcher

@@ -17,20 +17,15 @@ constexpr std::size_t kWidth = 80;
 constexpr std::size_t kHelpColumn = 28;
 
 /// The options that a first job needs, in the order in which they are shown.
-constexpr const char* kCommon[] = {"help",
-                                   "version",
+constexpr const char* kCommon[] = {"version",
                                    "dry-run",
-                                   "list-models",
                                    "verbose",
                                    "num-replicas",
-                                   "num-instances",
                                    "host",
-                                   "hostfile",
                                    "output-dir",
                                    "overwrite",
                                    "model.name",
                                    "model.onnx",
-                                   "model.initial-weights",
                                    "model.precision",
                                    "data.source",
                                    "data.micro-batch-size",
@@ -92,12 +87,21 @@ std::string exit_code_text() {
 }
 
 std::string introduction() {
-  std::vector<std::string> names;
-  std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
-  return fmt::format("Usage: {}\n", usage_line(Subcommand::kRun)) +
-         fmt::format("       poprun-emu {} ... (--help SUBCOMMAND)\n", fmt::join(names, "|")) +
-         "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
-         "Example: poprun-emu -n 16 train.cfg\n\n";
+  std::string text =
+      "Usage: poprun-emu [SUBCOMMAND] [options] train.cfg\n"
+      "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
+      "Example: poprun-emu -n 16 train.cfg\n\n"
+      "Subcommands (before train.cfg; without one, the job runs):\n";
+  const auto line = [&text](const std::string& name, const std::string& brief) {
+    text += fmt::format("  {:<10}{}\n", name, brief);
+  };
+  for (const SubcommandRow& row : subcommands()) {
+    line(row.name, row.brief);
+  }
+  for (const InformationRow& row : information()) {
+    line(row.name, row.meaning);
+  }
+  return text + "\n";
 }
 
 /// Returns the introduction to the section of a subcommand, or "" for any other section.
@@ -110,12 +114,19 @@ std::string subcommand_introduction(std::string_view section) {
                      wrapped(row->result, 0, 0));
 }
 
-std::string subcommand_text() {
-  std::string text = "Subcommands (before train.cfg):\n";
-  for (const SubcommandRow& row : subcommands()) {
-    text += entry(row.name, row.meaning);
-  }
-  return text + "\n";
+std::string environment_text() {
+  return "Environment:\n" +
+         wrapped(
+             "Every option can also be set by an environment variable, whose name is POPRUN_EMU_ followed by the "
+             "option's name in upper case, with '_' for '-' and '.': POPRUN_EMU_OUTPUT_DIR sets --output-dir, and "
+             "POPRUN_EMU_TRAINING_STEPS sets --training.steps. A flag is set by true. The command line overrides the "
+             "environment, which overrides train.cfg. Options that ask for information, such as --help, have no "
+             "variable, and a variable without a value is ignored.",
+             0, 0) +
+         "\n" + entry("POPRUN_EMU_TOKEN", "Secret token of the job; see --hostio-address") +
+         entry("NO_COLOR", "If not empty, nothing is coloured unless --color says so") +
+         entry("COLUMNS", "Width of tables and drawings (default: that of the terminal)") +
+         entry("OMPI_MCA_*", "Open MPI's settings; they override those that poprun-emu chooses");
 }
 
 std::string common_text() {
@@ -126,11 +137,10 @@ std::string common_text() {
     text += entry_of(*row);
   }
   text += "\n" +
-          wrapped(fmt::format("More: poprun-emu --help SECTION, where SECTION is {}.", fmt::join(help_topics(), ", ")),
-                  0, 0);
+          wrapped(fmt::format("More: poprun-emu help TOPIC, where TOPIC is {}.", fmt::join(help_topics(), ", ")), 0, 0);
   text += wrapped(
-      "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below [training]. The command "
-      "line overrides the file.",
+      "--training.seed 7 overrides POPRUN_EMU_TRAINING_SEED=7 in the environment, which overrides seed = 7 below "
+      "[training] in train.cfg.",
       0, 0);
   if (const std::string job = default_job(); !job.empty()) {
     text += fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");
@@ -143,7 +153,7 @@ std::string common_text() {
 std::vector<std::string> help_topics() {
   std::vector<std::string> topics;
   std::ranges::transform(sections(), std::back_inserter(topics), &Section::name);
-  topics.insert(topics.end(), {"exit-codes", "all"});
+  topics.insert(topics.end(), {"environment", "exit-codes", "all"});
   return topics;
 }
 
@@ -151,7 +161,10 @@ std::string help_text(std::string_view topic) {
   if (topic == "exit-codes") {
     return exit_code_text();
   }
-  std::string text = topic == "all" ? introduction() + subcommand_text() : "";
+  if (topic == "environment") {
+    return environment_text();
+  }
+  std::string text = topic == "all" ? introduction() : "";
   for (const Section& section : sections()) {
     if (topic == "all") {
       text += section_text(section);
@@ -162,7 +175,7 @@ std::string help_text(std::string_view topic) {
   if (text.empty()) {
     return common_text();
   }
-  return topic == "all" ? text + exit_code_text() : text.substr(0, text.size() - 1);
+  return topic == "all" ? text + environment_text() + "\n" + exit_code_text() : text.substr(0, text.size() - 1);
 }
 
 std::string names_of(const OptionRow& row) {

@@ -8,7 +8,7 @@
 
 namespace poprun::launcher {
 
-/// Returns the topics of --help: the sections of the option table, "exit-codes" and "all".
+/// Returns the topics of --help: the sections of the option table, "environment", "exit-codes" and "all".
 std::vector<std::string> help_topics();
 
 /// Returns the text of --help, at most 80 columns wide. `topic` is one of help_topics(), or "" for the common options.

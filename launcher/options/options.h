@@ -15,10 +15,12 @@
 /// Everything that a user can request. One table (option_table.h) defines the options of both the command line and
 /// train.cfg. Each source of a value overrides the sources to its left in this line:
 ///
-///   table's default < train.cfg (`[training]` + `seed = 7`) < command line (`--training.seed 7`)
+///   table's default < train.cfg (`[training]` + `seed = 7`) < environment (`POPRUN_EMU_TRAINING_SEED=7`)
+///                   < command line (`--training.seed 7`)
 namespace poprun::launcher {
 
-enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
+/// Where a value comes from. Later enumerators override earlier ones.
+enum class Origin : std::uint8_t { kDefault, kFile, kEnvironment, kCommandLine };
 
 /// The subcommand. `subcommands` in command_line.h returns the word for each.
 enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate, kReport };
@@ -165,7 +167,10 @@ struct Options {
 
   proto::RunConfig config;           ///< topology.instance_host is not set yet.
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
-  std::string config_file;           ///< The path as given; empty only if no job is run.
+  /// The words of the command line that describe the job, such as -n, 16 and train.cfg, each quoted for a shell.
+  std::vector<std::string> job_words;
+  std::vector<std::string> result_words;  ///< Those that say where its results go, and when it ends.
+  std::string config_file;                ///< The path as given; empty only if no job is run.
 
   HostOptions hosts;
   MpirunOptions mpirun;

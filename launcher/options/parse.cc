@@ -1,13 +1,8 @@
 #include "launcher/options/parse.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <optional>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -15,12 +10,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_file.h"
-#include "launcher/options/help.h"
+#include "launcher/options/information.h"
+#include "launcher/options/mistakes.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/pasted_program.h"
 #include "launcher/options/rules.h"
 #include "launcher/options/shell_words.h"
 #include "replica/base/text.h"
@@ -38,16 +34,43 @@ std::string shortened(const std::string& text) {
   return fmt::format("{}... ({} characters)", text.substr(0, kShown), text.size());
 }
 
-Status give_value(Options& options, const Written& written) {
+/// Returns what a value that is not allowed probably means: ours for the name of another framework, or the nearest. If
+/// two are equally near, prefers the default. Returns "" if no value is near.
+std::string meant_value(const OptionRow& row, const std::string& typed) {
+  std::vector<std::string> candidates = row.choices;
+  if (candidates.empty() && (row.arity == Arity::kFlag || row.placeholder == "BOOL")) {
+    candidates = {"true", "false", "yes", "no", "on", "off"};
+  }
+  if (const auto usual = std::ranges::find(candidates, row.fallback); usual != candidates.end()) {
+    std::rotate(candidates.begin(), usual, usual + 1);
+  }
+  std::string lower = typed;
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+      {"fp16", "half"}, {"float16", "half"}, {"fp32", "float"}, {"float32", "float"}};
+  for (const auto& [theirs, ours] : kElsewhere) {
+    if (lower == theirs && std::ranges::find(candidates, ours) != candidates.end()) {
+      return std::string(ours);
+    }
+  }
+  return nearest(lower, candidates);
+}
+
+/// Sets one value. Returns whether it is allowed; if not, adds a mistake.
+bool give_value(Options& options, const Written& written, Mistakes& mistakes) {
   const Refusal allowed = written.row->set(options, written.value);
-  return allowed ? Status{fail(ErrorCode::kUsage, fmt::format("{} = {} is not allowed; allowed: {}", written.place,
-                                                              shortened(written.value), *allowed))}
-                 : Status{};
+  if (allowed) {
+    const std::string meant = meant_value(*written.row, written.value);
+    mistakes.add(written, fmt::format("{} = {} is not allowed; allowed: {}{}", written.place, shortened(written.value),
+                                      *allowed, meant.empty() ? "" : fmt::format("; did you mean {}?", meant)));
+  }
+  return !allowed;
 }
 
 /// Sets the value of every row. The last value wins, but a row that can be repeated accumulates all values. Overridden
-/// values must also be valid. Requires: the values of the file precede those of the command line.
-Status give_values(Options& options, std::span<const Written> written) {
+/// values must also be valid. Requires: the values of the file precede those of the environment and the command line.
+void give_values(Options& options, std::span<const Written> written, Mistakes& mistakes) {
   for (const OptionRow& row : option_table()) {
     Setting setting{row.name, row.fallback, Origin::kDefault};
     if (!row.fallback.empty()) {
@@ -55,10 +78,9 @@ Status give_values(Options& options, std::span<const Written> written) {
       POPRUN_CHECK(!refusal);
     }
     for (const Written& w : written) {
-      if (w.row != &row) {
+      if (w.row != &row || !give_value(options, w, mistakes)) {
         continue;
       }
-      POPRUN_TRY(give_value(options, w));
       const bool repeats = row.arity == Arity::kRepeated || row.arity == Arity::kArguments;
       const bool adds = repeats && !setting.text.empty();
       setting.text = adds ? fmt::format("{} {}", setting.text, w.value) : w.value;
@@ -68,125 +90,12 @@ Status give_values(Options& options, std::span<const Written> written) {
   }
   std::ranges::sort(options.notes);
   options.notes.erase(std::unique(options.notes.begin(), options.notes.end()), options.notes.end());
-  return {};
-}
-
-/// Handles --help. A single word that does not look like a file names the section.
-Result<bool> asks_for_help(const CommandLine& line, Options& options) {
-  const auto help = std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
-  if (help == line.written.end()) {
-    return false;
-  }
-  const std::optional<bool> plain = parse_boolean(help->value);
-  if (plain == false) {
-    return false;
-  }
-  std::string topic = plain ? "" : help->value;
-  if (plain && line.positional.size() == 1 && line.positional[0].find_first_of("./") == std::string::npos) {
-    topic = line.positional[0];
-  }
-  const std::vector<std::string> topics = help_topics();
-  if (!topic.empty() && std::ranges::find(topics, topic) == topics.end()) {
-    return fail(ErrorCode::kUsage, fmt::format("--help {}: unknown section; {}", topic, suggestion(topic, topics)));
-  }
-  options.help = std::move(topic);
-  return true;
-}
-
-/// Handles requests for information, which need no train.cfg and run no job. Returns whether there is such a request.
-Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
-  const auto asks_for = [&](std::string_view name) {
-    return std::ranges::any_of(
-        line.written, [&](const Written& w) { return w.row->name == name && parse_boolean(w.value).value_or(false); });
-  };
-  POPRUN_ASSIGN(const bool helps, asks_for_help(line, options));
-  if (helps) {
-    return true;
-  }
-  options.version = asks_for("version");
-  if (options.version) {
-    return true;
-  }
-  const auto check_onnx =
-      std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
-  options.list_models = asks_for("list-models");
-  options.json =
-      std::ranges::any_of(line.written, [](const Written& w) { return w.row->name == "format" && w.value == "json"; });
-  if (check_onnx != line.written.end()) {
-    options.check_onnx = check_onnx->value;
-  }
-  return options.list_models || options.check_onnx;
-}
-
-/// Returns a hint that names an installed job that can be run unchanged, or "" if there is none.
-std::string default_job_hint() {
-  const std::string job = default_job();
-  return job.empty() ? "" : fmt::format("; the default job is {}", job);
-}
-
-/// Returns whether the file is a program, judging by its contents. Its mode is not used, since some file systems mark
-/// every file as executable.
-bool is_executable(const std::string& file) {
-  std::array<char, 4> begin{};
-  std::ifstream(file, std::ios::binary).read(begin.data(), begin.size());
-  const std::string_view text(begin.data(), begin.size());
-  return text.starts_with("#!") || text ==
-                                       "\x7f"
-                                       "ELF";
-}
-
-bool is_in_path(const std::string& command) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path candidate = fs::path(folder) / command;
-    std::error_code error;
-    if (!folder.empty() && fs::is_regular_file(candidate, error) && access(candidate.c_str(), X_OK) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool is_program(const std::string& word) {
-  const fs::path path(word);
-  const std::string extension = path.extension();
-  if (extension == ".py" || extension == ".sh" || extension == ".cfg") {
-    return extension != ".cfg";
-  }
-  std::error_code error;
-  if (fs::is_regular_file(path, error)) {
-    return is_executable(word);
-  }
-  return !fs::exists(path, error) && word.find('/') == std::string::npos &&
-         (word.starts_with("python") || is_in_path(word));
-}
-
-/// Detects a pasted command line of poprun that ends in a program with its own options (`poprun -n 2 python3 run.py
-/// --epochs 3`). Like poprun, this looks for the first word that is neither an option nor the value of one, so that the
-/// program's options are not mistaken for ours. Errors: kUsage if that word is a program (a script, an executable file,
-/// or a command in PATH), or if an option before it is wrong.
-Status check_no_program(std::span<const std::string> args) {
-  const std::span<const std::string> words = words_after_options(args);
-  if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 || !is_program(words[0])) {
-    return {};
-  }
-  POPRUN_ASSIGN(const CommandLine before, parse_command_line(args.first(args.size() - words.size())));
-  if (std::ranges::any_of(before.written, [](const Written& w) { return w.row->name == "help"; })) {
-    return {};
-  }
-  constexpr std::size_t kShown = 4;
-  return fail(ErrorCode::kUsage,
-              fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says what to train, with "
-                          "which optimiser and on which data; usage: {}{}",
-                          fmt::join(words.first(std::min(kShown, words.size())), " "),
-                          words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun), default_job_hint()));
 }
 
 Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("no train.cfg was given{}; usage: {}", default_job_hint(), usage_line(subcommand)));
+    return fail(ErrorCode::kUsage, fmt::format("no train.cfg was given{}; usage: {}; see poprun-emu help",
+                                               default_job_hint(), usage_line(subcommand)));
   }
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
@@ -208,13 +117,32 @@ Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   return line.positional;
 }
 
+/// Returns the message for a word that names no file although it could be a misspelt subcommand.
+std::string unknown_word(const std::string& word) {
+  std::vector<std::string> names;
+  std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
+  std::ranges::transform(information(), std::back_inserter(names), &InformationRow::name);
+  std::error_code error;
+  const std::string meant = fs::exists(word + ".cfg", error) ? word + ".cfg" : nearest(word, names);
+  return fmt::format("no file and no subcommand called '{}'; {}", word,
+                     meant.empty() ? fmt::format("the subcommands are {}{}", fmt::join(names, ", "), default_job_hint())
+                                   : fmt::format("did you mean {}?", meant));
+}
+
 /// Reads the job's train.cfg. Errors: kUsage if it cannot be read. If there is no such file, the message gives the path
 /// of an installed file with that name, or of the default job.
-Result<std::string> read_job(const std::string& file) {
+Result<std::string> read_job(const std::string& file, Subcommand subcommand) {
   const fs::path path(file);
   std::error_code error;
   if (fs::exists(path, error) || error) {
     return read_config_file(file);
+  }
+  const std::size_t equals = file.find('=');
+  if (equals != std::string::npos && find_row(file.substr(0, equals)) != nullptr) {
+    return fail(ErrorCode::kUsage, fmt::format("{}: no such file; did you mean --{}?", file, file));
+  }
+  if (subcommand == Subcommand::kRun && file.find_first_of("./") == std::string::npos) {
+    return fail(ErrorCode::kUsage, unknown_word(file));
   }
   const std::string name = path.filename().string();
   const std::string installed = installed_file(name);
@@ -270,9 +198,11 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
     Options one;
     one.request = EstimateRequest{};
     one.config_file = options.config_file;
-    POPRUN_TRY(give_values(one, written));
-    if (const Status status = check_together(one); !status) {
-      return fail(status.error().code, fmt::format("--vary {} = {}: {}", row->name, value, status.error().message));
+    Mistakes mistakes;
+    give_values(one, written, mistakes);
+    POPRUN_TRY(mistakes.status());
+    if (const std::vector<std::string> broken = check_together(one); !broken.empty()) {
+      return fail(ErrorCode::kUsage, fmt::format("--vary {} = {}: {}", row->name, value, broken[0]));
     }
     for (const std::string& note : one.notes) {
       if (std::ranges::find(options.notes, note) == options.notes.end()) {
@@ -331,9 +261,28 @@ Status check_report(const Options& options) {
   return {};
 }
 
+/// Stores the words of the command line that describe the job and its results, quoted for a shell. Leaves out the
+/// subcommand, its options, and those that only change what is shown.
+void store_words(const CommandLine& line, Options& options) {
+  constexpr std::string_view kLeftOut[] = {"dry-run", "format", "verbose", "debug", "color", "print-topology"};
+  constexpr std::string_view kOfResults[] = {"output", "checkpoints", "metrics", "timeouts"};
+  for (const Written& w : line.written) {
+    const bool is_owned = std::ranges::count(subcommands(), w.row->section, &SubcommandRow::name) > 0;
+    if (!is_owned && std::ranges::find(kLeftOut, w.row->name) == std::end(kLeftOut)) {
+      const bool is_of_results = std::ranges::find(kOfResults, w.row->section) != std::end(kOfResults);
+      std::vector<std::string>& words = is_of_results ? options.result_words : options.job_words;
+      words.push_back(w.row->letter == 0 ? "--" + w.row->name : fmt::format("-{}", w.row->letter));
+      if (w.row->arity != Arity::kFlag || w.value != "true") {
+        words.push_back(quote_shell_word(w.value));
+      }
+    }
+  }
+  std::ranges::transform(line.positional, std::back_inserter(options.job_words), quote_shell_word);
+}
+
 /// Parses the command line, and then the file, whose text `read` returns. Finally, checks all values together.
 template <typename Read>
-Result<Options> parse(std::span<const std::string> args, Read read) {
+Result<Options> parse(std::span<const std::string> args, const Environment& environment, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
   Options options;
   std::ranges::transform(args, std::back_inserter(options.command), quote_shell_word);
@@ -344,15 +293,25 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(const Subcommand subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(subcommand, line.written));
   options.request = request_of(subcommand);
+  store_words(line, options);
+  FromEnvironment variables = written_in_environment(environment, line.written);
+  std::vector<Written> outside = std::move(variables.written);
+  outside.insert(outside.end(), line.written.begin(), line.written.end());
   // Values are checked before files are counted, because a mistake in a value can make a second word look like a file.
   Options alone;
   alone.request = options.request;
-  for (const Written& w : line.written) {
-    POPRUN_TRY(give_value(alone, w));
+  Mistakes in_values;
+  for (const Written& w : outside) {
+    give_value(alone, w, in_values);
+  }
+  const auto* const profile = std::get_if<ProfileRequest>(&alone.request);
+  const bool compares = profile != nullptr && profile->compare;
+  if (line.positional.size() != 1 || compares || subcommand == Subcommand::kValidate ||
+      subcommand == Subcommand::kReport) {
+    POPRUN_TRY(in_values.status());
   }
   std::string text;
-  const auto* const profile = std::get_if<ProfileRequest>(&alone.request);
-  if (profile != nullptr && profile->compare) {
+  if (compares) {
     POPRUN_ASSIGN(std::get<ProfileRequest>(options.request).compared, compared_files(line));
   } else if (subcommand == Subcommand::kReport) {
     if (line.positional.empty()) {
@@ -366,14 +325,25 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
                                                line.positional[0], usage_line(subcommand)));
   } else if (needs_job(alone) || !line.positional.empty()) {
     POPRUN_ASSIGN(options.config_file, config_file_of(line, subcommand));
-    POPRUN_ASSIGN(text, read(options.config_file));
+    Result<std::string> contents = read(options.config_file, subcommand);
+    if (!contents) {
+      in_values.add(contents.error().message);
+      POPRUN_TRY(in_values.status());
+    }
+    text = *std::move(contents);
   }
-  POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));
-  written.insert(written.end(), line.written.begin(), line.written.end());
-  POPRUN_TRY(give_values(options, written));
+  Mistakes mistakes(options.config_file, text);
+  std::vector<Written> written = written_in_file(options.config_file, text, mistakes);
+  written.insert(written.end(), outside.begin(), outside.end());
+  give_values(options, written, mistakes);
+  POPRUN_TRY(mistakes.status());
   POPRUN_TRY(check_format(options));
   POPRUN_TRY(check_report(options));
-  POPRUN_TRY(check_together(options));
+  for (std::string& broken : check_together(options)) {
+    mistakes.add_rule(std::move(broken), written);
+  }
+  POPRUN_TRY(mistakes.status());
+  options.notes.insert(options.notes.end(), variables.notes.begin(), variables.notes.end());
   if (subcommand == Subcommand::kReport && setting_of(options, "output-dir").origin == Origin::kDefault) {
     options.output.dir = std::get<ReportRequest>(options.request).folders.front();
   }
@@ -387,6 +357,8 @@ const char* origin_text(Origin origin) {
       return "default";
     case Origin::kFile:
       return "file";
+    case Origin::kEnvironment:
+      return "environment";
     case Origin::kCommandLine:
       return "command line";
   }
@@ -395,21 +367,25 @@ const char* origin_text(Origin origin) {
 
 }  // namespace
 
-Result<Options> parse_options(std::span<const std::string> args) {
+Result<Options> parse_options(std::span<const std::string> args, const Environment& environment) {
   POPRUN_TRY(check_no_program(args));
-  return parse(args, read_job);
+  return parse(args, environment, read_job);
 }
 
-Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {
-  return parse(args, [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
+Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text,
+                              const Environment& environment) {
+  return parse(args, environment,
+               [&](const std::string&, Subcommand) { return Result<std::string>(std::string(config_text)); });
 }
 
 Result<Published> published_in(const std::string& file) {
-  POPRUN_ASSIGN(const std::string text, read_job(file));
-  POPRUN_ASSIGN(std::vector<Written> written, written_in_file(file, text));
+  POPRUN_ASSIGN(const std::string text, read_job(file, Subcommand::kValidate));
+  Mistakes mistakes(file, text);
+  std::vector<Written> written = written_in_file(file, text, mistakes);
   std::erase_if(written, [](const Written& w) { return w.row->section != "published"; });
   Options options;
-  POPRUN_TRY(give_values(options, written));
+  give_values(options, written, mistakes);
+  POPRUN_TRY(mistakes.status());
   if (options.published.value == 0) {
     return fail(ErrorCode::kUsage, fmt::format("{}: published.value is missing; see --help published", file));
   }

@@ -35,7 +35,7 @@ Status choose_cuts(Options& options) {
                                                "them",
                                                kLayers, kSplit));
   }
-  const bool layers_win = layers.origin == Origin::kCommandLine;
+  const bool layers_win = layers.origin > split.origin;
   options.notes.push_back(
       layers_win ? fmt::format("{} replaces the file's {}", shown(options, kLayers), shown(options, kSplit))
                  : fmt::format("{} replaces the file's {}", shown(options, kSplit), shown(options, kLayers)));

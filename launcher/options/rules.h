@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "launcher/options/option_table.h"
 #include "launcher/options/options.h"
 #include "replica/base/error.h"
@@ -67,8 +70,11 @@ Status check_products(Options& options);
 
 bool is_half(const Options& options);
 
+/// Checks and completes the options of subcommands. Errors: kUsage if they contradict each other or the job.
+Status check_subcommand_rules(Options& options);
+
 /// Checks options that exclude or require each other, derives values that follow from other options, and adds notes on
-/// options that have no effect. Errors: kUsage; the message names the options.
-Status check_together(Options& options);
+/// options that have no effect. Returns a message for each rule that is violated; it names the options.
+std::vector<std::string> check_together(Options& options);
 
 }  // namespace poprun::launcher

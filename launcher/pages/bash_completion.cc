@@ -1,14 +1,11 @@
-#include <algorithm>
-#include <iterator>
-#include <regex>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "hostio/datasets/dataset.h"
-#include "launcher/options/command_line.h"
 #include "launcher/options/option_table.h"
+#include "launcher/pages/candidates.h"
 #include "launcher/pages/pages.h"
 
 namespace poprun::launcher {
@@ -90,28 +87,6 @@ std::string case_of(const OptionRow& row) {
   return row.placeholder.empty() ? "" : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
-/// Returns the first part of each kind of data source, such as "fashion-mnist" or "idx:". The text for one kind of
-/// source may list several forms, as in "npy:DIR, npy:NAME=FILE".
-std::vector<std::string> beginnings_of_sources() {
-  static const std::regex kPrefix("[a-z0-9-]+:");
-  std::vector<std::string> beginnings;
-  const auto add = [&](const std::string& text) {
-    if (std::ranges::find(beginnings, text) == beginnings.end()) {
-      beginnings.push_back(text);
-    }
-  };
-  for (const std::string& form : hostio::dataset_forms()) {
-    std::sregex_iterator match(form.begin(), form.end(), kPrefix);
-    if (match == std::sregex_iterator()) {
-      add(form);
-    }
-    for (; match != std::sregex_iterator(); ++match) {
-      add(match->str());
-    }
-  }
-  return beginnings;
-}
-
 }  // namespace
 
 std::string bash_completion() {
@@ -119,7 +94,9 @@ std::string bash_completion() {
   std::vector<std::string> flags;
   std::string cases;
   std::vector<std::string> names;
-  std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
+  for (const auto& [name, brief] : first_words()) {
+    names.push_back(name);
+  }
   for (const OptionRow& row : option_table()) {
     options.push_back("--" + row.name);
     if (row.arity == Arity::kFlag) {

@@ -73,6 +73,34 @@ which overrides the file.
 )";
 
 constexpr const char* kAfterOptions = R"(.SH ENVIRONMENT
+Every option can also be set by a variable whose name is
+.B POPRUN_EMU_
+followed by the name of the option in upper case, with
+.B _
+for
+.B \-
+and
+.BR . :
+.B POPRUN_EMU_OUTPUT_DIR
+sets
+.BR \-\-output\-dir ,
+and
+.B POPRUN_EMU_TRAINING_STEPS
+sets
+.BR \-\-training.steps .
+The command line overrides the environment, which overrides
+.IR train.cfg .
+Options that ask for information, such as
+.BR \-\-help ,
+have no variable.
+.TP
+.B NO_COLOR
+If not empty, nothing is coloured unless
+.B \-\-color
+says so.
+.TP
+.B COLUMNS
+Width of tables and drawings.
 .TP
 .B POPRUN_EMU_TOKEN
 Secret token of the job; must be the token of the data server at
@@ -120,6 +148,9 @@ std::string manual_page() {
       POPRUN_VERSION, kBeforeOptions);
   page += ".SH SUBCOMMANDS\nWithout a subcommand, the job runs.\n";
   for (const SubcommandRow& row : subcommands()) {
+    page += entry(bold(row.name), row.meaning);
+  }
+  for (const InformationRow& row : information()) {
     page += entry(bold(row.name), row.meaning);
   }
   page += ".SH OPTIONS\n";

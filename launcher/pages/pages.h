@@ -11,4 +11,8 @@ std::string manual_page();
 /// and files, folders, hosts, datasets and models for the options that accept them. The script needs only bash.
 std::string bash_completion();
 
+/// Generate the same for zsh and fish, with a description of each option.
+std::string zsh_completion();
+std::string fish_completion();
+
 }  // namespace poprun::launcher

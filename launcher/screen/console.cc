@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/screen/styles.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -44,9 +45,19 @@ int write_all(int descriptor, std::string_view text) {
   return 0;
 }
 
-bool is_live_terminal() {
+/// Returns whether `descriptor` is a terminal that understands control sequences.
+bool is_capable_terminal(int descriptor) {
   const char* kind = std::getenv("TERM");
-  return isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+  return isatty(descriptor) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+/// Returns the number of columns that COLUMNS sets, or 0.
+std::size_t wanted_columns() {
+  const char* wanted = std::getenv("COLUMNS");
+  const std::string_view digits = wanted == nullptr ? "" : wanted;
+  std::size_t columns = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), columns);
+  return error == std::errc{} && end == digits.data() + digits.size() ? columns : 0;
 }
 
 constexpr std::size_t kPageWidthMax = 10'000;
@@ -215,9 +226,18 @@ int Outlet::failure(int descriptor) const {
 }
 
 Console::Console()
-    : is_terminal_(is_live_terminal()),
+    : is_terminal_(is_capable_terminal(STDERR_FILENO)),
       err_(std::make_shared<Outlet>()),
-      out_(are_one_file(STDOUT_FILENO, STDERR_FILENO) ? err_ : std::make_shared<Outlet>()) {}
+      out_(are_one_file(STDOUT_FILENO, STDERR_FILENO) ? err_ : std::make_shared<Outlet>()) {
+  colour("auto");
+}
+
+void Console::colour(std::string_view when) {
+  const char* plain = std::getenv("NO_COLOR");
+  const bool asks = when == "auto" && (plain == nullptr || *plain == '\0');
+  colours_out_ = when == "always" || (asks && is_capable_terminal(STDOUT_FILENO));
+  colours_err_ = when == "always" || (asks && is_capable_terminal(STDERR_FILENO));
+}
 
 void Console::out(std::string_view text, Keep keep) {
   out_->write(STDOUT_FILENO, text, keep);
@@ -232,8 +252,22 @@ void Console::say(std::string_view text, Keep keep) {
 }
 
 int Console::say(const Error& error) {
-  say(error.message);
+  complain(error.message);
   return exit_code_of(error.code);
+}
+
+void Console::complain(std::string_view text) {
+  err(fmt::format("{} {}", colours_err_ ? styled(Style::kBad, "poprun-emu:") : "poprun-emu:", text));
+}
+
+void Console::page(std::string_view text) {
+  out(colours_out_ ? emphasised(text) : std::string(text));
+}
+
+void Console::next(std::string_view command) {
+  if (!command.empty()) {
+    err(fmt::format("{} {}", colours_err_ ? styled(Style::kHeading, "next:") : "next:", command));
+  }
 }
 
 void Console::never_wait() {
@@ -260,12 +294,12 @@ std::size_t Console::width() const {
 }
 
 std::size_t Console::page_width() const {
-  const char* wanted = std::getenv("COLUMNS");
-  const std::string_view digits = wanted == nullptr ? "" : wanted;
-  std::size_t columns = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), columns);
-  const bool valid = error == std::errc{} && end == digits.data() + digits.size() && columns > 0;
-  return valid ? std::min(columns, kPageWidthMax) : terminal_width(STDOUT_FILENO);
+  const std::size_t columns = wanted_columns();
+  return columns > 0 ? std::min(columns, kPageWidthMax) : terminal_width(STDOUT_FILENO);
+}
+
+bool Console::is_page_unbounded() const {
+  return wanted_columns() == 0 && isatty(STDOUT_FILENO) != 1;
 }
 
 void Console::live(std::string_view text) {

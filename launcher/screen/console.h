@@ -67,21 +67,37 @@ class Console {
   /// although the reader was still there. The message says why.
   [[nodiscard]] Status out_status() const;
 
+  /// Decides whether the output is coloured: "always", "never", or "auto", on a terminal only and unless NO_COLOR is
+  /// set. Initially "auto".
+  void colour(std::string_view when);
+
+  /// Writes an answer for people to standard output, with its headings and verdict emphasised if it is coloured.
+  void page(std::string_view text);
+  /// Suggests the command that the user may want next, on standard error. Does nothing if `command` is empty.
+  void next(std::string_view command);
+
   /// Writes a line of the launcher itself, `poprun-emu: text`, to standard error.
   void say(std::string_view text, Keep keep = Keep::kAlways);
   /// Writes the error's message as a line of the launcher itself, and returns the error's exit code.
   int say(const Error& error);
+  /// Writes an error as a line of the launcher itself, with its beginning in red if standard error is coloured.
+  void complain(std::string_view text);
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
   /// Returns the number of columns of the terminal, or 80 if it is unknown.
   [[nodiscard]] std::size_t width() const;
   /// Returns the number of columns for standard output: COLUMNS if it is set, else the width of the terminal, else 80.
   [[nodiscard]] std::size_t page_width() const;
+  /// Returns whether lines of standard output may be longer than page_width, since a file or another program reads
+  /// them: it is not a terminal, and COLUMNS is not set.
+  [[nodiscard]] bool is_page_unbounded() const;
   /// Replaces the live line. Does nothing if standard error is not a terminal that can show one.
   void live(std::string_view text);
 
  private:
   bool is_terminal_;
+  bool colours_out_ = false;
+  bool colours_err_ = false;
   std::shared_ptr<Outlet> err_;
   std::shared_ptr<Outlet> out_;  ///< Same as err_ if both are one file, to keep the order of lines.
 };

@@ -16,6 +16,11 @@ constexpr double kMarkSeconds = 0.05;  // Minimum time between marks, because th
 
 constexpr double kPlainProgressSeconds = 10;
 
+/// Formats the time left while there is something to do: at least 0:01.
+std::string time_left(double seconds) {
+  return clock_text(std::max(1.0, seconds));
+}
+
 }  // namespace
 
 void Progress::shape(const proto::JobShape& shape) {
@@ -68,8 +73,10 @@ std::string Progress::line(std::size_t width) const {
 std::string Progress::text_of_items() const {
   std::string line = fmt::format("{} of {} items", grouped(items_done_), grouped(items_));
   if (const double speed = samples_per_second(); speed > 0) {
-    line += fmt::format("  {} items/s  ETA {}", grouped(static_cast<std::uint64_t>(std::llround(speed))),
-                        clock_text(static_cast<double>(items_ - items_done_) / speed));
+    line += fmt::format("  {} items/s", grouped(static_cast<std::uint64_t>(std::llround(speed))));
+    if (items_ > items_done_) {
+      line += fmt::format("  ETA {}", time_left(static_cast<double>(items_ - items_done_) / speed));
+    }
   }
   return line;
 }
@@ -93,9 +100,9 @@ std::string Progress::text_of_steps(std::size_t width) const {
   if (speed > 0) {
     samples = fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
   }
-  if (speed > 0 && total >= last_.step()) {
+  if (speed > 0 && total > last_.step()) {
     const auto steps = static_cast<double>(total - last_.step());
-    left = fmt::format("  ETA {}", clock_text(steps * static_cast<double>(shape_.samples_per_step()) / speed));
+    left = fmt::format("  ETA {}", time_left(steps * static_cast<double>(shape_.samples_per_step()) / speed));
   }
   const auto line = [&] { return step + epoch + loss + accuracy + samples + left; };
   for (std::string* least : {&accuracy, &samples, &loss, &epoch}) {
@@ -176,12 +183,25 @@ void Display::stopping(const std::string& doing, double now) {
   stopping_ = fmt::format("stopping; {}", doing);
 }
 
+std::string Display::doing(double now, std::size_t width) const {
+  const double elapsed = now - began_.value_or(now);
+  if (runs_ > 0) {
+    const double left = runs_checked_ == 0 ? 0 : elapsed / runs_checked_ * (runs_ - std::min(runs_, runs_checked_));
+    return fmt::format("{} of {} runs checked  {}{}", runs_checked_, runs_, clock_text(elapsed),
+                       left > 0 ? fmt::format("  ETA {}", time_left(left)) : "");
+  }
+  if (progress_.done() > 0 || elapsed < 1) {
+    return progress_.line(width);
+  }
+  return fmt::format("{}  {}", progress_.shape_known() ? "waiting for the first step" : "starting and compiling",
+                     clock_text(elapsed));
+}
+
 void Display::refresh(double now) {
+  began_ = began_.value_or(now);
   if (console_.has_live_line()) {
     const std::size_t width = console_.width() - 1;
-    const std::string done =
-        runs_ > 0 ? fmt::format("{} of {} runs checked", runs_checked_, runs_) : progress_.line(width);
-    console_.live((stopping_.empty() ? done : stopping_).substr(0, width));
+    console_.live((stopping_.empty() ? doing(now, width) : stopping_).substr(0, width));
   } else if (!stopping_.empty()) {
     if (now - shown_at_ >= kPlainProgressSeconds) {
       shown_at_ = now;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "launcher/screen/console.h"
@@ -37,8 +38,9 @@ class Progress {
   [[nodiscard]] double samples_per_second() const;
 
   /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most `width`
-  /// columns. If space is short, leaves out accuracy, speed, loss and epoch, in this order. In inference, returns
-  /// `1,234 of 10,000 items  4,210 items/s  ETA 0:02`. Before the first step or output, returns `starting`.
+  /// columns. After the last step, there is no ETA. If space is short, leaves out accuracy, speed, loss and epoch, in
+  /// this order. In inference, returns `1,234 of 10,000 items  4,210 items/s  ETA 0:02`. Before the first step or
+  /// output, returns `starting`.
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
@@ -89,9 +91,13 @@ class Display {
   void show_evaluation(const proto::EvaluationMetrics& metrics);
   void show_check_plan(const proto::CheckPlan& plan);
 
+  /// Returns the text of the live line.
+  [[nodiscard]] std::string doing(double now, std::size_t width) const;
+
   Console& console_;
   const proto::RunConfig& config_;
   Progress progress_;
+  std::optional<double> began_;   ///< Time of the first refresh.
   std::string stopping_;          ///< Activity of a job that was asked to stop.
   double shown_at_ = 0;           ///< Time at which a line was last shown.
   std::uint64_t shown_done_ = 0;  ///< Steps or items in the last line shown.

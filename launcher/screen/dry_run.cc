@@ -136,7 +136,7 @@ std::string verdict_text(const proto::CompiledJob& job, bool inference) {
 
 proto::DryRun dry_run_message(const proto::CompiledJob& job) {
   proto::DryRun message;
-  message.set_schema(1);
+  message.set_schema(kDryRunSchema);
   message.set_fits(true);
   for (const proto::IpuMemory& memory : job.memory()) {
     message.set_fits(message.fits() && memory.fullest_tile_peak() <= memory.bytes_per_tile() &&

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "proto/answers.pb.h"
@@ -8,6 +9,9 @@
 
 /// Functions that format the replica program's answers to --dry-run and --list-models.
 namespace poprun::launcher {
+
+/// Version of the JSON of --dry-run: DryRun.schema (proto/answers.proto).
+inline constexpr std::uint32_t kDryRunSchema = 1;
 
 struct DryRunFrame {
   std::size_t width = 80;

@@ -301,19 +301,26 @@ std::string purposes_text(const std::string& key, const std::vector<VariedRow>& 
   return text + "\nbytes on all IPUs, each at its fullest step; all columns except data count code\n";
 }
 
-/// Returns a row per layer and, if `blocks` is true, a row below it for each of its blocks, with the formula.
-std::string layers_text(const proto::JobEstimate& e, bool blocks) {
-  constexpr std::size_t kNames = 26;
-  std::string text = fmt::format("\n# by layer\n{:<{}}{:>13}{:>13}", "layer", kNames, "parameters", "activations");
+/// Returns a row per layer and, if `blocks` is true, a row below it for each of its blocks, with the formula. Shortens
+/// names that are too long, unless `whole_names` is true.
+std::string layers_text(const proto::JobEstimate& e, bool blocks, bool whole_names) {
+  std::size_t names = 26;
+  for (const proto::LayerEstimate& layer : e.layers()) {
+    names = whole_names ? std::max(names, layer.name().size() + 1) : names;
+    for (int k = 0; k < (blocks && whole_names ? layer.blocks_size() : 0); ++k) {
+      names = std::max(names, layer.blocks(k).name().size() + 3);
+    }
+  }
+  std::string text = fmt::format("\n# by layer\n{:<{}}{:>13}{:>13}", "layer", names, "parameters", "activations");
   text += e.has_training() ? fmt::format("{:>14}{:>14}\n", "held", "kept") : "\n";
   for (const proto::LayerEstimate& layer : e.layers()) {
-    text += fmt::format("{:<{}}{:>13}{:>13}", poprun::shortened(layer.name(), kNames - 1), kNames,
+    text += fmt::format("{:<{}}{:>13}{:>13}", poprun::shortened(layer.name(), names - 1), names,
                         or_dash(layer.parameters()), or_dash(layer.activations()));
     text += e.has_training() ? fmt::format("{:>14}{:>14}\n", bytes_or_dash(layer.held()), bytes_or_dash(layer.kept()))
                              : "\n";
     for (int k = 0; k < (blocks ? layer.blocks_size() : 0); ++k) {
       const proto::BlockEstimate& block = layer.blocks(k);
-      text += fmt::format("  {:<{}}{:>13}  {}: {}\n", poprun::shortened(block.name(), kNames - 3), kNames - 2,
+      text += fmt::format("  {:<{}}{:>13}  {}: {}\n", poprun::shortened(block.name(), names - 3), names - 2,
                           grouped(block.parameters()), block.kind(), block.formula());
     }
   }
@@ -356,7 +363,7 @@ std::string compiled_text(const proto::JobEstimate& e, bool all_ipus) {
 
 std::string estimate_tables(const proto::JobEstimate& job, const EstimateFrame& frame) {
   return parameters_text(job) + guide_text(job) + job_text(job) +
-         (frame.by_layer ? layers_text(job, frame.everything) : "") +
+         (frame.by_layer ? layers_text(job, frame.everything, frame.whole_names) : "") +
          (job.has_compiled() ? compiled_text(job, frame.everything) : "");
 }
 

@@ -5,12 +5,13 @@
 
 #include "proto/answers.pb.h"
 
-/// Formats estimates as `poprun-emu estimate` prints them: in 80 columns, unless names of layers are longer.
+/// Formats estimates as `poprun-emu estimate` prints them: in 80 columns, except for lists of values and whole names.
 namespace poprun::launcher {
 
 struct EstimateFrame {
   bool by_layer = false;
-  bool everything = false;  ///< Also show all blocks of the layers, and all IPUs, even if there are many.
+  bool everything = false;   ///< Also show all blocks of the layers, and all IPUs, even if there are many.
+  bool whole_names = false;  ///< Widen the first column instead of shortening names of layers and blocks.
 };
 
 /// Returns the number of parameters in each kind of block, the guide's totals, the job's own totals and the suggested

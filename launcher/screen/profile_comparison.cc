@@ -177,7 +177,7 @@ class Comparison {
           function_beginnings(report(side)));
       const int peaks = std::min(curve.liveness.peaks_size(), static_cast<int>(kMarksCompared));
       for (int i = 0; i < peaks; ++i) {
-        text_ += peak_line(static_cast<std::size_t>(i) + 1, curve.liveness.peaks(i), curve.limit, frame_.width);
+        text_ += peak_line(static_cast<std::size_t>(i) + 1, curve.liveness.peaks(i), curve.limit, frame_.cut());
       }
     }
   }
@@ -206,7 +206,7 @@ class Comparison {
       const auto& [name, row] = changed[i];
       text_ += shortened(fmt::format("{:>15}{:>15}{:>15}  {}", in_words(row.both[0]), in_words(row.both[1]),
                                      signed_text(difference(row.both), in_words), name),
-                         frame_.width);
+                         frame_.cut());
       text_ += "\n" + (i < kPlansShown ? changed_plan(row) : "");
     }
   }
@@ -216,7 +216,7 @@ class Comparison {
     const auto& [from, to] = row.plans;
     return from.empty() || to.empty() || from == to
                ? ""
-               : wrapped("from " + from, kPlans, frame_.width, 2) + wrapped("to   " + to, kPlans, frame_.width, 2);
+               : wrapped("from " + from, kPlans, frame_.cut(), 2) + wrapped("to   " + to, kPlans, frame_.cut(), 2);
   }
 
   void variables(int ipu) {

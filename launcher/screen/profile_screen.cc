@@ -238,14 +238,14 @@ class Screen {
   }
 
   void peak(std::size_t number, const proto::Peak& peak, std::uint64_t limit) {
-    text_ += peak_line(number, peak, limit, frame_.width);
+    text_ += peak_line(number, peak, limit, frame_.cut());
     if (number > (in_detail().size() == 1 ? kMarksInDetail : 1)) {
       return;
     }
     for (const auto& [label, detail] : {std::pair<const char*, std::string>{"options", peak.attributes()},
                                         {"plan", peak.plan()},
                                         {"holds", largest(peak, limit)}}) {
-      const std::string lines = wrapped(detail, kDetail, frame_.width, 2);
+      const std::string lines = wrapped(detail, kDetail, frame_.cut(), 2);
       text_ += lines.empty() ? "" : fmt::format("{:>{}}  {}", label, kDetail - 2, lines.substr(kDetail));
     }
   }
@@ -270,7 +270,7 @@ class Screen {
     for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
       room = std::max(room, with_type(*all[i]).size());
     }
-    room = std::min(room, frame_.width - kLeft - kLives - (is_wide() ? kTiles : 0));
+    room = std::min(room, frame_.cut() - kLeft - kLives - (is_wide() ? kTiles : 0));
     text_ += fmt::format("{:>11}{:>8}  {:<{}}  {}\n", "bytes", "of live", "name", room,
                          is_wide() ? fmt::format("{:<{}}tiles", "lives", kLives) : "lives");
     for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
@@ -287,7 +287,7 @@ class Screen {
         fmt::format("{:>11}{:>8}  {:<{}}  {:<{}}{}", mebibytes_text(variable.bytes()),
                     percent(static_cast<double>(variable.bytes()) / live), shortened(with_type(variable), room), room,
                     lives_text(variable), is_wide() ? kLives : 0, is_wide() ? tiles_text(variable, tiles) : "");
-    text_ += shortened(row, frame_.width) + "\n";
+    text_ += shortened(row, frame_.cut()) + "\n";
   }
 
   void operators() {
@@ -319,7 +319,7 @@ class Screen {
     if (is_wide() && !op.plan().empty()) {
       row += fmt::format("  {}", op.plan());
     }
-    text_ += shortened(row, frame_.width) + "\n";
+    text_ += shortened(row, frame_.cut()) + "\n";
   }
 
   void run() {

@@ -19,7 +19,11 @@ inline constexpr std::size_t kIpusInDetail = 4;
 
 struct ProfileFrame {
   std::size_t width = 80;
-  bool everything = false;  ///< Show every IPU, even if there are many, with more details.
+  bool everything = false;   ///< Show every IPU, even if there are many, with more details.
+  bool whole_names = false;  ///< Let lines be longer than `width` instead of cutting names and plans.
+
+  /// Returns the width at which lines with names and plans are cut.
+  [[nodiscard]] std::size_t cut() const { return whole_names ? std::string::npos : width; }
 };
 
 /// Number of columns for the name before a bar.

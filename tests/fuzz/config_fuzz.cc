@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     POPRUN_CHECK(again && MessageDifferencer::Equals(again->config, options->config));
   } else {
     POPRUN_CHECK(options.error().code == poprun::ErrorCode::kUsage);
-    POPRUN_CHECK(options.error().message.find('\n') == std::string::npos);
+    POPRUN_CHECK(!options.error().message.empty() && !options.error().message.ends_with('\n'));
   }
   std::vector<std::string> args;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -40,7 +40,9 @@ class Files(Installed):
                      "bin/poprun-emu-remote-shell",
                      "share/poprun-emu/train.cfg", "share/poprun-emu/examples/mlp.cfg", "share/doc/poprun-emu/README.md",
                      "share/doc/poprun-emu/LICENSE", "share/man/man1/poprun-emu.1",
-                     "share/bash-completion/completions/poprun-emu"):
+                     "share/bash-completion/completions/poprun-emu",
+                     "share/fish/vendor_completions.d/poprun-emu.fish", "share/zsh/site-functions/_poprun-emu",
+                     "share/zsh/vendor-completions/_poprun-emu"):
             self.assertTrue((self.prefix / name).is_file(), name)
 
     def test_have_no_broken_link_between_pages(self):
@@ -87,7 +89,7 @@ class ManualPage(Installed):
         shown = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, text=True, timeout=SECONDS_MAX,
                                env={**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"})
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
-        for text in ("-n, --num-replicas N", "--help [SECTION]", "--training.seed N", "EXIT STATUS", "130"):
+        for text in ("POPRUN_EMU_OUTPUT_DIR", "-n, --num-replicas N", "--help [SECTION]", "--training.seed N", "EXIT STATUS", "130"):
             self.assertIn(text, shown.stdout)
 
 
@@ -160,6 +162,74 @@ poprun-emu() {{ if [[ $1 == --list-models ]]; then command poprun-emu "$@"; else
     def test_offers_jobs(self):
         self.assertEqual(self.completions("-n 4 j"), ["-n", "4", "job.cfg"])
         self.assertEqual(self.completions("--dry-run j"), ["--dry-run", "job.cfg"])
+
+
+class FishCompletion(Installed):
+    def setUp(self):
+        if shutil.which("fish") is None:
+            self.skipTest("fish is not installed")
+
+    def completions(self, typed):
+        script = self.prefix / "share/fish/vendor_completions.d/poprun-emu.fish"
+        environment = {**os.environ, "HOME": str(self.empty), "PATH": f"{self.prefix}/bin:{os.environ['PATH']}"}
+        done = subprocess.run(["fish", "--no-config", "-c", f"source {script}; complete -C 'poprun-emu {typed}'"],
+                              cwd=self.empty, text=True, capture_output=True, timeout=SECONDS_MAX, env=environment)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+    def test_offers_what_that_of_bash_offers(self):
+        self.assertEqual(self.completions("--device.ipu "), ["bow", "mk1", "mk2"])
+        self.assertEqual(self.completions("--training.optimizer ad"), ["adam", "adamw"])
+        self.assertEqual(self.completions("--model small"), ["small-cnn"])
+        self.assertEqual(self.completions("--num-rep"), ["--num-replicas"])
+        self.assertEqual(self.completions("che"), ["check"])
+        self.assertEqual(self.completions("help tra"), ["training"])
+
+
+class ZshCompletion(Installed):
+    """Runs an interactive zsh, in which TAB completes what is unique."""
+
+    def setUp(self):
+        if shutil.which("zsh") is None:
+            self.skipTest("zsh is not installed")
+        (self.empty / "job.cfg").touch()
+        (self.prefix / ".zshrc").write_text(
+            f"PATH={self.prefix}/bin:$PATH\nfpath=({self.prefix}/share/zsh/site-functions $fpath)\n"
+            "autoload -U compinit\ncompinit -u -D\nPS1=\nunsetopt zle_bracketed_paste prompt_sp\n"
+            "poprun-emu() { [[ $1 == --list-models ]] && command poprun-emu \"$@\" || print -r \"<$*>\"; }\n"
+            "print ready\n")
+        self.child, self.terminal = pty.fork()
+        if self.child == 0:
+            os.chdir(self.empty)
+            os.environ.update(TERM="dumb", ZDOTDIR=str(self.prefix), LC_ALL="C")
+            os.execvp("zsh", ["zsh", "--no-globalrcs", "-i"])
+        self.addCleanup(self.end)
+        self.read_until("ready")
+
+    def end(self):
+        os.close(self.terminal)
+        os.waitpid(self.child, 0)
+
+    def read_until(self, pattern):
+        output, deadline = "", time.monotonic() + SECONDS_MAX
+        while not re.search(pattern, output):
+            ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
+            self.assertTrue(ready, f"zsh said nothing more than {output!r}")
+            output += os.read(self.terminal, 65536).decode(errors="replace")
+        return output
+
+    def completed(self, typed):
+        os.write(self.terminal, f"poprun-emu {typed}\t\n".encode())
+        return re.search(r"<(.*?) *>\r", self.read_until(r"<.*>\r"))[1]
+
+    def test_offers_what_that_of_bash_offers(self):
+        for typed, completed in (("--device.ipu b", "--device.ipu bow"), ("--device.ipu=b", "--device.ipu=bow"),
+                                 ("--training.optimizer mom", "--training.optimizer momentum"),
+                                 ("--model small", "--model small-cnn"), ("--dry-r", "--dry-run"),
+                                 ("est", "estimate"), ("help train", "help training"),
+                                 ("-n 4 j", "-n 4 job.cfg")):
+            with self.subTest(typed):
+                self.assertEqual(self.completed(typed), completed)
 
 
 if __name__ == "__main__":

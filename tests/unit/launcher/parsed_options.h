@@ -17,9 +17,10 @@ inline Result<Options> parse(Args args, std::string_view config = "") {
   return parse_options(args, config);
 }
 
+/// Returns the first line of the error's message. Tests of Mistakes check the other lines.
 inline std::string error_of(Args args, std::string_view config = "") {
   const auto options = parse(std::move(args), config);
-  return options ? "no error" : options.error().message;
+  return options ? "no error" : options.error().message.substr(0, options.error().message.find('\n'));
 }
 
 }  // namespace poprun::launcher

@@ -7,9 +7,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// Returns the first line of the error's message.
 std::string error_of(std::string_view text) {
   const auto entries = parse_config("train.cfg", text);
-  return entries ? "no error" : entries.error().message;
+  return entries ? "no error" : entries.error().message.substr(0, entries.error().message.find('\n'));
 }
 
 TEST(ConfigFile, ReadsSectionsKeysAndCommentsWithTheirLines) {

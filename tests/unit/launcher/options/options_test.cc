@@ -427,12 +427,12 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown key learning-rat in [training]; did you mean learning-rate?");
   EXPECT_EQ(error_of({}, "[training]\n\nsource = x\n"),
             "train.cfg:3: unknown key source in [training]; did you mean source in [data]?");
-  EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"), "train.cfg:2: unknown section [trainig]; did you mean training?");
+  EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"), "train.cfg:1: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
             "io-tiles, bytes-per-tile, host-call, steps-per-call, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
-            "train.cfg:2: unknown section [network]; available: job, model, data, training, pipeline, "
+            "train.cfg:1: unknown section [network]; available: job, model, data, training, pipeline, "
             "memory, device, report, published");
 }
 

@@ -27,9 +27,10 @@ proto::PipelineConfig pipeline(std::uint32_t ipus, std::string_view keys, const 
   return options ? options->config.pipeline() : proto::PipelineConfig{};
 }
 
+/// Returns the first line of the error's message.
 std::string error_of(std::uint32_t ipus, std::string_view keys, const Args& args = {}) {
   const auto options = parse(ipus, "[pipeline]\n" + std::string{keys}, args);
-  return options ? "no error" : options.error().message;
+  return options ? "no error" : options.error().message.substr(0, options.error().message.find('\n'));
 }
 
 std::vector<std::string> notes(std::uint32_t ipus, std::string_view config, const Args& args = {}) {
@@ -161,7 +162,7 @@ TEST(PhaseOptions, AreStagesThatTakeTurns) {
 TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
   const auto refusal = [](std::uint32_t ipus, std::string_view memory, std::string_view pipeline = "") {
     const auto options = parse(ipus, "[memory]\n" + std::string{memory} + "\n[pipeline]\n" + std::string{pipeline});
-    return options ? "no error" : options.error().message;
+    return options ? "no error" : options.error().message.substr(0, options.error().message.find('\n'));
   };
   EXPECT_EQ(refusal(4, "phases = 2\nphase-ipus = 2"),
             "memory.phases = 2: memory.phase-ipus = 2 must equal --ipus-per-replica = 4; set both to 2");

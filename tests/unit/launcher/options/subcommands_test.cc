@@ -3,6 +3,7 @@
 
 #include "launcher/options/command_line.h"
 #include "launcher/options/help.h"
+#include "launcher/options/next_command.h"
 #include "launcher/options/parse.h"
 
 namespace poprun::launcher::subcommands_test {
@@ -53,6 +54,40 @@ TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
   EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
 }
 
+TEST(Information, CanBeAskedForByWord) {
+  EXPECT_EQ(parse({"help"})->help, "");
+  EXPECT_EQ(parse({"help", "training"})->help, "training");
+  EXPECT_EQ(parse({"help", "check"})->help, "check");
+  EXPECT_TRUE(parse({"models"})->list_models);
+  EXPECT_TRUE(parse({"models", "--format", "json"})->json);
+  EXPECT_EQ(parse({"models", "--help"})->help, "");
+  EXPECT_EQ(parse({"./help"})->config_file, "./help");
+  EXPECT_EQ(error_of({"help", "traning"}), "--help traning: unknown section; did you mean training?");
+  EXPECT_EQ(error_of({"models", "train.cfg"}), "unexpected word 'train.cfg'; usage: poprun-emu models [--format json]");
+}
+
+std::string next_of(const Args& args) {
+  const auto options = parse(args);
+  return options ? next_command(*options) : options.error().message;
+}
+
+TEST(NextCommand, ContinuesWithTheSameJob) {
+  EXPECT_EQ(next_of({"estimate", "--by-layer", "-n", "4", "train.cfg"}), "poprun-emu --dry-run -n 4 train.cfg");
+  EXPECT_EQ(next_of({"--dry-run", "-vv", "--model", "gpt2", "--output-dir", "x", "a b.cfg"}),
+            "poprun-emu --output-dir x --model.name gpt2 'a b.cfg'");
+  EXPECT_EQ(next_of({"--overwrite", "--allow-out-of-memory", "--output-dir", "x", "train.cfg"}),
+            "poprun-emu profile --allow-out-of-memory train.cfg");
+  EXPECT_EQ(next_of({"check", "train.cfg", "--check-steps", "2"}), "poprun-emu profile train.cfg");
+  EXPECT_EQ(next_of({"profile", "--no-run", "train.cfg"}), "poprun-emu train.cfg");
+}
+
+TEST(NextCommand, IsMissingWhereNobodyReadsIt) {
+  EXPECT_EQ(next_of({"--dry-run", "--format", "json", "train.cfg"}), "");
+  EXPECT_EQ(next_of({"estimate", "--matmul", "2x2x2"}), "");
+  EXPECT_EQ(next_of({"validate"}), "");
+  EXPECT_EQ(next_of({"profile", "--compare", "a", "b"}), "");
+}
+
 /// Returns the error of parse_options for a command line as typed in a shell, or "".
 std::string complaint_of(std::vector<std::string> args) {
   const Result<Options> options = parse_options(args);
@@ -87,6 +122,17 @@ TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
   EXPECT_THAT(complaint_of({"not_there.cfg", "--epochs", "3"}), HasSubstr("--epochs: unknown"));
 }
 
+TEST(Subcommands, AreSuggestedForAWordThatIsNoFile) {
+  EXPECT_EQ(complaint_of({"chek"}), "no file and no subcommand called 'chek'; did you mean check?");
+  EXPECT_EQ(complaint_of({"model", "-n", "4"}), "no file and no subcommand called 'model'; did you mean models?");
+  EXPECT_THAT(complaint_of({"job42"}),
+              StartsWith("no file and no subcommand called 'job42'; the subcommands are check, "
+                         "estimate, profile, validate, models, help"));
+  EXPECT_EQ(complaint_of({"./chek"}), "./chek: no such file");
+  EXPECT_EQ(complaint_of({"training.steps=5"}), "training.steps=5: no such file; did you mean --training.steps=5?");
+  EXPECT_EQ(complaint_of({"profile", "job42"}), "job42: no such file");
+}
+
 TEST(Subcommands, AreGivenOnce) {
   EXPECT_EQ(error_of({"check", "check"}),
             "the subcommand check is given twice; to run a file of that name, write ./check; usage: poprun-emu check "
@@ -119,12 +165,12 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
   EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
   EXPECT_THAT(help_text("check"), HasSubstr("Exits with 0 if all runs that were compared"));
   EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: also if a run differs"));
-  EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check|"));
-  EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
+  EXPECT_THAT(help_text(""), HasSubstr("\n  check     Run a few steps"));
+  EXPECT_THAT(help_text("all"), HasSubstr("\n  check     Run a few steps"));
 }
 
 TEST(Check, RefusesWhatHasNoStepsToCompare) {
-  EXPECT_EQ(error_of({"check", "train.cfg"}, "[model]\nmode = inference\n"),
+  EXPECT_EQ(error_of({"check", "train.cfg", "--model.mode", "inference"}),
             "check compares training steps, but model.mode = inference has none");
   EXPECT_EQ(error_of({"check", "train.cfg", "--dry-run"}),
             "--dry-run starts no replica, but check runs the job; give only one of them");
@@ -232,8 +278,7 @@ TEST(Estimate, HasItsPageOfHelp) {
   for (const char* option : {"--by-layer", "--compile", "--vary KEY=VALUES"}) {
     EXPECT_THAT(help_text("estimate"), HasSubstr(option));
   }
-  EXPECT_THAT(help_text(""), HasSubstr("|estimate"));
-  EXPECT_THAT(help_text(""), HasSubstr(" ... (--help SUBCOMMAND)\n"));
+  EXPECT_THAT(help_text(""), HasSubstr("\n  estimate  Estimate"));
 }
 
 TEST(Profile, TakesItsOptions) {
@@ -288,7 +333,7 @@ TEST(Profile, HasItsPageOfHelp) {
   for (const char* option : {"--no-run", "--profile-steps N", "--tile [IPU:]TILE", "--compare"}) {
     EXPECT_THAT(help_text("profile"), HasSubstr(option));
   }
-  EXPECT_THAT(help_text(""), HasSubstr("|profile"));
+  EXPECT_THAT(help_text(""), HasSubstr("\n  profile   Show"));
 }
 
 }  // namespace

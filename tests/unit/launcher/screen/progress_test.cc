@@ -64,6 +64,14 @@ TEST(Progress, SaysNoSpeedAfterTheFirstStepAlone) {
   EXPECT_EQ(progress.line(80).find("samples/s"), std::string::npos);
 }
 
+TEST(Progress, HasTimeLeftUntilTheLastStepOnly) {
+  Progress progress = at_step_340();
+  progress.step(step(1403, 6, 22));
+  EXPECT_THAT(progress.line(200), HasSubstr("  ETA 0:01"));
+  progress.step(step(1404, 6, 23));
+  EXPECT_THAT(progress.line(200), Not(HasSubstr("ETA")));
+}
+
 TEST(Progress, SpeedIsThatOfTheLastSeconds) {
   Progress progress = at_step_340();
   for (int i = 1; i <= 60; ++i) {
@@ -82,6 +90,8 @@ TEST(Progress, OfInferenceCountsItems) {
   EXPECT_EQ(progress.done(), 2000U);
   EXPECT_EQ(progress.line(80), "2,000 of 10,000 items  1,000 items/s  ETA 0:08");
   EXPECT_EQ(progress.line(21), "2,000 of 10,000 items");
+  progress.outputs(10'000, 10'000, 110);
+  EXPECT_THAT(progress.line(80), Not(HasSubstr("ETA")));
 }
 
 TEST(ClockText, CountsHours) {
