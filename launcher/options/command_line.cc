@@ -341,10 +341,16 @@ std::string usage_line(Subcommand subcommand) {
                                                          : " train.cfg");
 }
 
+const SubcommandRow* owner_of(const OptionRow& row) {
+  // A key of the file belongs to the job, even if its section is called like a subcommand, as [report] is.
+  const auto owner = std::ranges::find(subcommands(), row.section, &SubcommandRow::name);
+  return row.in_file() || owner == subcommands().end() ? nullptr : &*owner;
+}
+
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written) {
   for (const Written& w : written) {
-    const auto owner = std::ranges::find(subcommands(), w.row->section, &SubcommandRow::name);
-    if (owner != subcommands().end() && owner->subcommand != subcommand) {
+    const SubcommandRow* const owner = owner_of(*w.row);
+    if (owner != nullptr && owner->subcommand != subcommand) {
       return fail(ErrorCode::kUsage, fmt::format("{} belongs to the subcommand {}; usage: {}", w.place, owner->name,
                                                  usage_line(owner->subcommand)));
     }

@@ -65,6 +65,9 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 /// Returns "poprun-emu check [options] train.cfg".
 std::string usage_line(Subcommand subcommand);
 
+/// Returns the only subcommand that takes an option, or null if every subcommand may take it.
+const SubcommandRow* owner_of(const OptionRow& row);
+
 /// Checks that all options apply to the subcommand. Errors: kUsage if one belongs to a different subcommand.
 Status check_subcommand(Subcommand subcommand, std::span<const Written> written);
 

@@ -267,8 +267,7 @@ void store_words(const CommandLine& line, Options& options) {
   constexpr std::string_view kLeftOut[] = {"dry-run", "format", "verbose", "debug", "color", "print-topology"};
   constexpr std::string_view kOfResults[] = {"output", "checkpoints", "metrics", "timeouts"};
   for (const Written& w : line.written) {
-    const bool is_owned = std::ranges::count(subcommands(), w.row->section, &SubcommandRow::name) > 0;
-    if (!is_owned && std::ranges::find(kLeftOut, w.row->name) == std::end(kLeftOut)) {
+    if (owner_of(*w.row) == nullptr && std::ranges::find(kLeftOut, w.row->name) == std::end(kLeftOut)) {
       const bool is_of_results = std::ranges::find(kOfResults, w.row->section) != std::end(kOfResults);
       std::vector<std::string>& words = is_of_results ? options.result_words : options.job_words;
       words.push_back(w.row->letter == 0 ? "--" + w.row->name : fmt::format("-{}", w.row->letter));
