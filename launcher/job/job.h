@@ -23,6 +23,7 @@
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/deadlines.h"
+#include "launcher/verdict/goodput.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/phases.h"
 #include "launcher/verdict/post_mortem.h"
@@ -43,6 +44,13 @@ struct JobEnd {
   std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
+/// What the attempts of a job share.
+struct JobHistory {
+  FolderLock folder = {};         ///< Holds the lock on the output folder from one attempt to the next.
+  std::uint32_t restarts = 0;     ///< Number of earlier attempts.
+  Goodput goodput;
+};
+
 /// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,
 /// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h shows
 /// the phases of a job, and phases.cc defines which events count in each; every handler first calls `react`. The class
@@ -50,11 +58,10 @@ struct JobEnd {
 /// and the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at` is the world's time when the command or, after a restart, this attempt began. `restarts` is the
-  /// number of earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All
-  /// references must outlive this.
-  Job(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder,
-      double launched_at, std::uint32_t restarts);
+  /// `launched_at` is the world's time when the command or, after a restart, this attempt began. All references must
+  /// outlive this.
+  Job(World& world, const Options& options, const Placement& placement, Console& console, JobHistory& history,
+      double launched_at);
 
   /// Runs the job and returns how it ended, with the exit code of poprun-emu. By then, all messages have been printed.
   JobEnd run();
@@ -93,6 +100,11 @@ class Job final : private CoordinatorEvents {
   void give_verdict(const Verdict& verdict);
   void give_error(const Error& error);
 
+  /// Returns whether the job trains, rather than infers, checks or profiles a few steps.
+  [[nodiscard]] bool trains() const {
+    return !options_.config.inference() && !options_.config.has_check() && !options_.config.has_profile();
+  }
+
   // The end.
   void wait_for_signal();
   void on_signal(int number);
@@ -130,7 +142,7 @@ class Job final : private CoordinatorEvents {
   Console& console_;
   std::string own_address_;
   double launched_at_;
-  std::uint32_t restarts_;
+  JobHistory& history_;
   Security security_;  ///< Set by `prepare`.
   ModelInputs inputs_;
 

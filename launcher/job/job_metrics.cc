@@ -96,7 +96,7 @@ JobMetrics Job::metrics(double now) const {
                        .step_seconds = slowest->seconds_per_step,
                        .others_step_seconds = slowest->usual_seconds};
   }
-  metrics.restarts = restarts_;
+  metrics.restarts = history_.restarts;
   if (checkpoints_.last_step() > 0) {
     metrics.checkpoint = {.step = checkpoints_.last_step(), .age_seconds = now - checkpoints_.last_at()};
   }

@@ -41,7 +41,8 @@ class JobRecord {
 
   /// Writes an item of a report to its file, and to the screen if `shows` is true.
   Status take(const proto::ReportItem& item, bool shows, double now);
-  Status finish_report() { return results_.finish(); }
+  /// Ends the report. The profile contains `goodput`, if it is given.
+  Status finish_report(const std::optional<proto::Goodput>& goodput) { return results_.finish(goodput); }
   [[nodiscard]] const JobResults& results() const { return results_; }
   /// Returns whether more dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
