@@ -64,6 +64,7 @@ JobEnd Job::run() {
   end_.may_pass = end_.may_pass && signal_ == 0 &&
                   (end_.exit_code == exit_code_of(ErrorCode::kInfrastructure) ||
                    end_.exit_code == exit_code_of(ErrorCode::kUnreachable));
+  history_.checkpoints += checkpoints_.stored();
   end_.has_checkpoint = checkpoints_.writer().has_stored();
   end_.checkpoint_step = checkpoints_.last_step();
   if (record_.results().complete() && !options_.config.has_check()) {
@@ -133,6 +134,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   }
   const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
   history_.goodput.take(item, world_.now());
+  history_.training.take(item);
   Status taken = record_.take(item, shows, world_.now());
   if (!taken) {
     end_.may_pass = end_.may_pass && !shows;  // A restarted job could not write the item either.

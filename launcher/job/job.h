@@ -16,7 +16,9 @@
 #include "launcher/job/record.h"
 #include "launcher/job/world.h"
 #include "launcher/metrics/job_metrics.h"
+#include "launcher/metrics/job_status.h"
 #include "launcher/metrics/metrics_server.h"
+#include "launcher/metrics/training_history.h"
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/result_files.h"
@@ -48,7 +50,9 @@ struct JobEnd {
 struct JobHistory {
   FolderLock folder = {};         ///< Holds the lock on the output folder from one attempt to the next.
   std::uint32_t restarts = 0;     ///< Number of earlier attempts.
+  std::uint64_t checkpoints = 0;  ///< Number of checkpoints that earlier attempts stored.
   Goodput goodput;
+  TrainingHistory training = {};
 };
 
 /// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,
@@ -123,6 +127,7 @@ class Job final : private CoordinatorEvents {
   // For monitoring.
   Status start_metrics();
   [[nodiscard]] JobMetrics metrics(double now) const;  ///< Does not set start_time_seconds.
+  [[nodiscard]] JobStatus status(double now) const;    ///< Does not set metrics.start_time_seconds.
 
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
   /// Returns whether other hosts can reach the job's services, in which case the services use TLS.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "launcher/screen/console.h"
@@ -35,6 +36,9 @@ class Progress {
   [[nodiscard]] bool shape_known() const { return shape_.samples_per_step() > 0; }
   /// Returns the samples of all replicas per second of wall time, or 0 while this is unknown.
   [[nodiscard]] double samples_per_second() const;
+
+  /// Returns the seconds until the last step, at this speed, or nothing while this is unknown.
+  [[nodiscard]] std::optional<double> eta_seconds() const;
 
   /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most `width`
   /// columns. If space is short, leaves out accuracy, speed, loss and epoch, in this order. In inference, returns
