@@ -11,6 +11,7 @@
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/job_results.h"
 #include "launcher/outputs/result_files.h"
+#include "launcher/outputs/tensorboard.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 #include "launcher/screen/display.h"
@@ -35,6 +36,10 @@ class JobRecord {
 
   /// Returns the number of this attempt, counted over all jobs that used the output folder.
   [[nodiscard]] std::uint64_t epoch() const { return folder_.epoch(); }
+
+  /// Prepares the event file for TensorBoard, if one was requested, for a job that resumes from `resumed`. Requires:
+  /// take_folder has succeeded. Errors: kUsage if its folder cannot be created.
+  Status prepare_tensorboard(const std::optional<Checkpoint>& resumed);
 
   /// Begins a log for every replica of the instance. The first line of each log states where the replica runs.
   void begin_logs(std::uint32_t instance, const InstanceView& view);
@@ -89,6 +94,7 @@ class JobRecord {
   Display display_;
   std::unique_ptr<DiskThread> disk_;
   JobResults results_;
+  std::optional<TensorboardFile> tensorboard_;
   ReplicaLogs logs_;
   OutputRouter router_;
   std::optional<double> disk_told_at_;  ///< Time of the last note on a failed write.

@@ -156,6 +156,10 @@ Rows output() {
           into(&Options::output, &OutputOptions::dir)),
       flag("output", "overwrite", "Replace an earlier run's results in --output-dir",
            into(&Options::output, &OutputOptions::overwrite)),
+      row("output", "tensorboard", "DIR", "",
+          "Also write an event file for TensorBoard to DIR: loss, accuracy, learning rate, speed and evaluations of "
+          "a training job",
+          Text{}, into(&Options::output, &OutputOptions::tensorboard)),
       row("output", "only-output-from-instance", "I", "",
           "Show only the output of instance I and of any instance that fails", Integer{0, 4095},
           into(&Options::output, &OutputOptions::only_instance))};

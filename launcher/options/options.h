@@ -73,6 +73,7 @@ struct MpirunOptions {
 struct OutputOptions {
   std::string dir;
   bool overwrite = false;
+  std::string tensorboard;          ///< Folder for event files; empty: write none.
   std::int64_t only_instance = -1;  ///< -1: show all instances.
 };
 

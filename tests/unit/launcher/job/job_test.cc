@@ -179,6 +179,13 @@ TEST_F(JobInVirtualTime, CountsASecondOfEachAttemptOnce) {
   EXPECT_NEAR(goodput.ratio(), 16 / 29.3, 1e-6);
 }
 
+TEST_F(JobInVirtualTime, WritesAnEventFileInEachAttempt) {
+  SimulatedWorld world({.steps = 40, .faults = {{FaultKind::kKilled, 8, 1}, {FaultKind::kKilled, 16, 0}}});
+  EXPECT_EQ(run(world, {"--restarts", "2", "--tensorboard", root_ / "events"}).exit_code, 0) << said_;
+  const fs::directory_iterator files(root_ / "events");
+  EXPECT_EQ(std::distance(begin(files), end(files)), 3);
+}
+
 TEST_F(JobInVirtualTime, IsRestartedAsOftenAsAskedWithoutProgress) {
   std::vector<Fault> faults;
   for (int k = 1; k < 100; ++k) {
