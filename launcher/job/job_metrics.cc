@@ -59,8 +59,8 @@ Status Job::start_metrics() {
   if (options_.metrics.port == 0) {
     return {};
   }
-  // The time of the launch is computed only once, since a later change of the clock must not move it.
-  const double launched = unix_seconds() - (world_.now() - launched_at_);
+  // The time of the first launch is computed once per attempt, since a later change of the clock must not move it.
+  const double launched = unix_seconds() - (world_.now() - history_.goodput.launched_at());
   const auto metrics_page = [this, launched] {
     JobMetrics told = metrics(world_.now());
     told.start_time_seconds = launched;

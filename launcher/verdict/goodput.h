@@ -32,6 +32,8 @@ class Goodput {
   /// Records that all results have arrived. Nothing counts after this.
   void reported(double now);
 
+  /// Returns the time of the first launch.
+  [[nodiscard]] double launched_at() const { return launched_at_; }
   /// Returns the parts up to `known_until`. None of them ever decreases.
   [[nodiscard]] proto::Goodput parts() const;
   /// Returns the time up to which every second belongs to a part. In a running job, this is the end of the last step or

@@ -147,6 +147,8 @@ class LivePage(JobTest):
         status = self.status_when(lambda status: status["restarts"] == 1 and status["goodput"]["seconds"]["redone"] > 0)
         self.assert_schema(status)
         self.assertGreater(status["goodput"]["seconds"]["down"], 1)
+        self.assertAlmostEqual(status["time"] - status["startTime"],
+                               status["goodput"]["totalSeconds"] + status["goodput"]["pendingSeconds"], delta=0.5)
         self.assertTrue(any("restart 1 of 1" in message["text"] for message in status["messages"]), status["messages"])
         steps = status["curves"]["training"]["steps"]
         self.assertEqual(steps, sorted(set(steps)), "the curve has no step twice")
