@@ -166,9 +166,17 @@ class Tensorboard(JobTest):
         for row in again.metrics():
             self.assertAlmostEqual(losses[int(row["step"])], single(row["loss"]), delta=1e-6)
 
-    def test_a_folder_that_cannot_be_created_is_refused_and_inference_says_that_it_has_none(self):
+    def test_a_folder_that_cannot_be_created_is_refused(self):
         job = self.run_job("--tensorboard", "/proc/none", code=64)
         self.assert_first_line(job, "--tensorboard /proc/none: this folder cannot be created")
+        self.assertFalse(job.metrics())
+
+    def test_inference_says_that_it_has_none(self):
+        folder = self.folder / "none"
+        job = self.run_job("--tensorboard", folder, config=CONFIG.replace("[data]", "mode = inference\n[data]")
+                           .split("[training]", maxsplit=1)[0])
+        self.assertIn(f"note: --tensorboard {folder} has no effect: inference reports no training steps", job.stderr)
+        self.assertFalse(folder.exists())
 
 
 if __name__ == "__main__":
