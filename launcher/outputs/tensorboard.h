@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launcher/outputs/growing_file.h"
 #include "proto/coordinator.pb.h"

@@ -101,6 +101,7 @@ class TensorboardFileTest : public ::testing::Test {
   static std::map<std::string, float> scalars(const proto::TensorboardEvent& event) {
     std::map<std::string, float> scalars;
     for (const auto& value : event.summary().value()) {
+      EXPECT_EQ(value.value_case(), proto::TensorboardSummary::Value::kSimpleValue) << value.tag();
       scalars[value.tag()] = value.simple_value();
     }
     return scalars;
@@ -139,6 +140,13 @@ TEST_F(TensorboardFileTest, PurgesTheStepsThatFollowTheCheckpoint) {
   EXPECT_EQ(events[1].step(), 21);
   EXPECT_EQ(scalars(events[2]).count("speed/device_seconds_per_step"), 0U) << "unknown after a resume";
   EXPECT_EQ(scalars(events[3]).at("speed/device_seconds_per_step"), 0.5F);
+}
+
+TEST_F(TensorboardFileTest, WritesEvenANumberThatIsZero) {
+  proto::ReportItem item = step(1, 1, 0);
+  item.mutable_step()->set_loss(0);
+  item.mutable_step()->set_accuracy(0);
+  EXPECT_EQ(scalars(written(0, {item}).at(2)).size(), 5U);
 }
 
 TEST_F(TensorboardFileTest, IsNotCreatedByAJobThatNeverTrains) {
