@@ -73,14 +73,14 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
   }
   Options attempt = options;
   Placement where = placement;
-  FolderLock folder;  // Holds the lock between attempts, too.
+  JobHistory history{.goodput = Goodput(launched_at)};
   std::vector<std::string> lost;
   std::uint64_t farthest = 0;  // Step of the latest checkpoint of any attempt.
   std::uint32_t restarts = 0;  // Restarts since that checkpoint.
-  for (std::uint32_t attempts = 0;; ++attempts, ++restarts) {
+  for (;; ++history.restarts, ++restarts) {
     JobEnd end;
     {
-      Job job(world, attempt, where, console, folder, launched_at, attempts);
+      Job job(world, attempt, where, console, history, launched_at);
       end = job.run();
     }
     std::signal(SIGUSR1, SIG_IGN);  // Between attempts, there is no job that could take a checkpoint.
@@ -88,7 +88,7 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
       restarts = 0;
     }
     farthest = std::max(farthest, end.checkpoint_step);
-    if (restarts == options.restarts.count_max || !may_go_on(end, attempts)) {
+    if (restarts == options.restarts.count_max || !may_go_on(end, history.restarts)) {
       return end;
     }
     for (const std::string& back : that_answer(lost, options, placement)) {
@@ -112,7 +112,7 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
       return {.exit_code = 128 + number};
     }
     // Until the job has stored a checkpoint, a restart repeats the first start. The restart may overwrite the results
-    // without --overwrite, because `folder` shows that they are the job's own.
+    // without --overwrite, because `history.folder` shows that they are the job's own.
     if (end.has_checkpoint) {
       attempt.checkpoints.resume = "auto";
     }
@@ -121,6 +121,7 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
       attempt.timeouts.job_seconds = std::max(kLeastSeconds, attempt.timeouts.job_seconds - (now - launched_at));
     }
     launched_at = now;
+    history.goodput.restarted(now);
   }
 }
 

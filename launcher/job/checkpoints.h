@@ -97,6 +97,9 @@ class JobCheckpoints {
   /// Returns the time on the world's clock (World::now) at which the last checkpoint was stored.
   [[nodiscard]] double last_at() const { return last_at_; }
 
+  /// Returns the number of checkpoints that this job stored.
+  [[nodiscard]] std::uint64_t stored() const { return stored_; }
+
   /// Returns a text such as "3 in DIR, the last after step 150: 3.2 MiB in 0.13 s", or "" before the first checkpoint.
   [[nodiscard]] std::string summary() const;
 

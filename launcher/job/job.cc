@@ -23,15 +23,15 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder,
-         double launched_at, std::uint32_t restarts)
+Job::Job(World& world, const Options& options, const Placement& placement, Console& console, JobHistory& history,
+         double launched_at)
     : world_(world),
       options_(options),
       placement_(placement),
       console_(console),
       own_address_(own_address(placement)),
       launched_at_(launched_at),
-      restarts_(restarts),
+      history_(history),
       signals_(loop_, SIGUSR1),
       alarm_(world.alarm(loop_)),
       end_alarm_(world.alarm(loop_)),
@@ -45,7 +45,7 @@ Job::Job(World& world, const Options& options, const Placement& placement, Conso
       deadlines_(limits_of(options), launched_at),
       drain_point_(placement.num_instances),
       stragglers_(placement.num_replicas),
-      record_(world, options, placement, console, folder),
+      record_(world, options, placement, console, history.folder),
       checkpoints_(world, loop_, options, console) {
   for (const int number : ending_signals()) {
     signals_.add(number);
@@ -64,6 +64,7 @@ JobEnd Job::run() {
   end_.may_pass = end_.may_pass && signal_ == 0 &&
                   (end_.exit_code == exit_code_of(ErrorCode::kInfrastructure) ||
                    end_.exit_code == exit_code_of(ErrorCode::kUnreachable));
+  history_.checkpoints += checkpoints_.stored();
   end_.has_checkpoint = checkpoints_.writer().has_stored();
   end_.checkpoint_step = checkpoints_.last_step();
   if (record_.results().complete() && !options_.config.has_check()) {
@@ -135,6 +136,8 @@ Status Job::on_report(const proto::ReportItem& item) {
     checkpoints_.writer().limit_to(item.shape().total_steps());
   }
   const bool shows = react(JobEvent::kReportItem) == Reaction::kTake;
+  history_.goodput.take(item, world_.now());
+  history_.training.take(item);
   Status taken = record_.take(item, shows, world_.now());
   if (!taken) {
     end_.may_pass = end_.may_pass && !shows;  // A restarted job could not write the item either.
@@ -149,7 +152,8 @@ Status Job::on_report_end() {
   if (react(JobEvent::kReportEnd) == Reaction::kIgnore) {
     return {};
   }
-  Status finished = record_.finish_report();
+  history_.goodput.reported(world_.now());
+  Status finished = record_.finish_report(trains() ? std::optional(history_.goodput.parts()) : std::nullopt);
   if (!finished) {
     give_error(finished.error());
   } else if (deadlines_.awaits_dumps()) {

@@ -16,13 +16,16 @@
 #include "launcher/job/record.h"
 #include "launcher/job/world.h"
 #include "launcher/metrics/job_metrics.h"
+#include "launcher/metrics/job_status.h"
 #include "launcher/metrics/metrics_server.h"
+#include "launcher/metrics/training_history.h"
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/deadlines.h"
+#include "launcher/verdict/goodput.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/phases.h"
 #include "launcher/verdict/post_mortem.h"
@@ -43,6 +46,15 @@ struct JobEnd {
   std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
+/// What the attempts of a job share.
+struct JobHistory {
+  FolderLock folder = {};         ///< Holds the lock on the output folder from one attempt to the next.
+  std::uint32_t restarts = 0;     ///< Number of earlier attempts.
+  std::uint64_t checkpoints = 0;  ///< Number of checkpoints that earlier attempts stored.
+  Goodput goodput;
+  TrainingHistory training = {};
+};
+
 /// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,
 /// child processes and the thread that writes the results only post to the loop or are polled. verdict/phases.h shows
 /// the phases of a job, and phases.cc defines which events count in each; every handler first calls `react`. The class
@@ -50,11 +62,10 @@ struct JobEnd {
 /// and the wait for files, processes and disk) and job_metrics.cc.
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at` is the world's time when the command or, after a restart, this attempt began. `restarts` is the
-  /// number of earlier attempts. `folder` holds the lock on the output folder from one attempt to the next. All
-  /// references must outlive this.
-  Job(World& world, const Options& options, const Placement& placement, Console& console, FolderLock& folder,
-      double launched_at, std::uint32_t restarts);
+  /// `launched_at` is the world's time when the command or, after a restart, this attempt began. All references must
+  /// outlive this.
+  Job(World& world, const Options& options, const Placement& placement, Console& console, JobHistory& history,
+      double launched_at);
 
   /// Runs the job and returns how it ended, with the exit code of poprun-emu. By then, all messages have been printed.
   JobEnd run();
@@ -93,6 +104,11 @@ class Job final : private CoordinatorEvents {
   void give_verdict(const Verdict& verdict);
   void give_error(const Error& error);
 
+  /// Returns whether the job trains, rather than infers, checks or profiles a few steps.
+  [[nodiscard]] bool trains() const {
+    return !options_.config.inference() && !options_.config.has_check() && !options_.config.has_profile();
+  }
+
   // The end.
   void wait_for_signal();
   void on_signal(int number);
@@ -111,6 +127,7 @@ class Job final : private CoordinatorEvents {
   // For monitoring.
   Status start_metrics();
   [[nodiscard]] JobMetrics metrics(double now) const;  ///< Does not set start_time_seconds.
+  [[nodiscard]] JobStatus status(double now) const;    ///< Does not set metrics.start_time_seconds.
 
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
   /// Returns whether other hosts can reach the job's services, in which case the services use TLS.
@@ -130,7 +147,7 @@ class Job final : private CoordinatorEvents {
   Console& console_;
   std::string own_address_;
   double launched_at_;
-  std::uint32_t restarts_;
+  JobHistory& history_;
   Security security_;  ///< Set by `prepare`.
   ModelInputs inputs_;
 

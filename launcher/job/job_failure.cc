@@ -135,6 +135,7 @@ void Job::give_verdict(const Verdict& verdict) {
     return look_after_results(now);
   }
   notice_own_silence(now);
+  history_.goodput.failed(now);
   end_.lost_hosts = lost_hosts(state_, now, deadlines_.quiet_seconds());
   Verdict told = verdict;
   if (const Status reaches_itself = check_loopback(); !reaches_itself) {

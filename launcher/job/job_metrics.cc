@@ -1,6 +1,4 @@
 // The metrics of a job for a monitoring system (--metrics-port). Class Job begins in job.cc.
-#include <chrono>
-
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
@@ -55,26 +53,29 @@ void add_training(JobMetrics& metrics, const Progress& progress, bool inference)
   }
 }
 
-double seconds_since_1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 Status Job::start_metrics() {
   if (options_.metrics.port == 0) {
     return {};
   }
-  // The time of the launch is computed only once, since a later change of the clock must not move it.
-  const double launched = seconds_since_1970() - (world_.now() - launched_at_);
-  const auto page = [this, launched] {
+  // The time of the first launch is computed once per attempt, since a later change of the clock must not move it.
+  const double launched = unix_seconds() - (world_.now() - history_.goodput.launched_at());
+  const auto metrics_page = [this, launched] {
     JobMetrics told = metrics(world_.now());
     told.start_time_seconds = launched;
     return exposition_of(told);
   };
-  POPRUN_ASSIGN(metrics_server_, MetricsServer::start(loop_, metrics_address(), options_.metrics.port, page,
+  const auto status_page = [this, launched] {
+    JobStatus told = status(world_.now());
+    told.metrics.start_time_seconds = launched;
+    return status_json(told);
+  };
+  POPRUN_ASSIGN(metrics_server_, MetricsServer::start(loop_, metrics_address(), options_.metrics.port,
+                                                      {.metrics = metrics_page, .status = status_page},
                                                       security_.identity(metrics_leave_loopback())));
-  console_.say(fmt::format("metrics: {}", metrics_server_->url()));
+  console_.say(fmt::format("metrics: {}metrics", metrics_server_->url()));
+  console_.say(fmt::format("live page: {}", metrics_server_->url()));
   return {};
 }
 
@@ -96,11 +97,45 @@ JobMetrics Job::metrics(double now) const {
                        .step_seconds = slowest->seconds_per_step,
                        .others_step_seconds = slowest->usual_seconds};
   }
-  metrics.restarts = restarts_;
+  metrics.restarts = history_.restarts;
+  if (trains()) {
+    metrics.steps_executed = history_.training.steps();
+    metrics.samples = history_.training.samples();
+    metrics.checkpoints = history_.checkpoints + checkpoints_.stored();
+    metrics.goodput = history_.goodput.parts();
+  }
   if (checkpoints_.last_step() > 0) {
     metrics.checkpoint = {.step = checkpoints_.last_step(), .age_seconds = now - checkpoints_.last_at()};
   }
   return metrics;
+}
+
+JobStatus Job::status(double now) const {
+  JobStatus status;
+  status.metrics = metrics(now);
+  status.time = unix_seconds();
+  status.model = options_.config.model().name();
+  status.eta_seconds = record_.progress().eta_seconds();
+  if (trains()) {
+    status.history = &history_.training;
+    status.pending_seconds = now - history_.goodput.known_until();
+    if (history_.training.steps() > 0) {
+      status.learning_rate = history_.training.learning_rate();
+    }
+  }
+  const std::vector<double> seconds = stragglers_.step_seconds();
+  for (const InstanceView& instance : state_.instances()) {
+    for (const ReplicaView& replica : instance.replicas) {
+      status.replicas.push_back({.host = instance.host,
+                                 .step = replica.step,
+                                 .activity = replica.activity,
+                                 .step_seconds = seconds[status.replicas.size()]});
+    }
+  }
+  for (const Console::Said& said : console_.said()) {
+    status.messages.push_back({.time = said.time, .text = said.text});
+  }
+  return status;
 }
 
 }  // namespace poprun::launcher

@@ -65,7 +65,8 @@ Status Job::prepare() {
   POPRUN_TRY(start_metrics());
   const std::string& onnx = inputs_.onnx.bytes;
   POPRUN_TRY(checkpoints_.find(onnx.empty() ? "" : sha256_of(onnx)));
-  POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), restarts_ > 0));
+  POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), history_.restarts > 0));
+  POPRUN_TRY(record_.prepare_tensorboard(checkpoints_.resumed()));
   POPRUN_TRY(checkpoints_.take_folder());
   POPRUN_TRY(processes_->check());
   POPRUN_ASSIGN(coordinator_, world_.serve(loop_, *this,

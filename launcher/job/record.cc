@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/read_file.h"
+#include "launcher/placement/hosts.h"
 #include "launcher/screen/summary.h"
 #include "replica/base/text.h"
 
@@ -51,6 +53,26 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
   return {};
 }
 
+Status JobRecord::prepare_tensorboard(const std::optional<Checkpoint>& resumed) {
+  const std::string& folder = options_.output.tensorboard;
+  if (folder.empty()) {
+    return {};
+  }
+  if (options_.config.inference() || options_.config.has_check()) {
+    console_.say(fmt::format("note: --tensorboard {} has no effect: {} reports no training steps", folder,
+                             options_.config.inference() ? "inference" : "a check"));
+    return {};
+  }
+  if (const std::error_code error = make_folder(folder)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--tensorboard {}: this folder cannot be created: {}", folder, error.message()));
+  }
+  tensorboard_.emplace(*disk_, TensorboardFile::Setup{.folder = folder,
+                                                      .name_end = fmt::format("{}.{}", machine_name(), folder_.epoch()),
+                                                      .resumed_step = resumed ? resumed->manifest.host().step() : 0});
+  return {};
+}
+
 void JobRecord::begin_logs(std::uint32_t instance, const InstanceView& view) {
   const std::uint32_t local = placement_.replicas_per_instance();
   for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
@@ -63,6 +85,9 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
     display_.take(item);
   }
   POPRUN_TRY(results_.take(item));
+  if (tensorboard_) {
+    tensorboard_->take(item, unix_seconds());
+  }
   if (item.has_output()) {
     const auto items = static_cast<std::uint64_t>(item.output().shape(0));
     display_.outputs(results_.items_written(), items, now);
@@ -95,13 +120,14 @@ void JobRecord::refresh(double now) {
   const Status results = results_.refresh(now);
   const Status logs = logs_.flush();
   samples_.flush();
+  const Status events = tensorboard_ ? tensorboard_->flush() : Status{};
   const double busy = disk_->busy_seconds();
   const Status responds =
       busy < kDiskPatienceSeconds || results_.reported()
           ? Status{}
           : fail(ErrorCode::kInfrastructure,
                  fmt::format("the disk that holds {} has not responded for {:.0f} s", options_.output.dir, busy));
-  tell_of_disk(!results ? results : !logs ? logs : responds, now);
+  tell_of_disk(!results ? results : !logs ? logs : !events ? events : responds, now);
   display_.refresh(now);
 }
 
@@ -163,6 +189,12 @@ void JobRecord::when_written(std::function<void()> done) {
 }
 
 void JobRecord::close(bool ended_early, const std::string& checkpoints) {
+  if (tensorboard_) {
+    if (const Status written = tensorboard_->flush(); !written) {
+      console_.say(fmt::format("note: {}; some of the last results are missing there", written.error().message));
+    }
+    tensorboard_->hand_over();
+  }
   router_.release_mpirun_lines();
   const bool ran = ended_early || steps() > 0;
   for (const std::string& line : results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {

@@ -12,6 +12,7 @@
 #include "launcher/outputs/job_results.h"
 #include "launcher/outputs/replica_samples.h"
 #include "launcher/outputs/result_files.h"
+#include "launcher/outputs/tensorboard.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 #include "launcher/screen/display.h"
@@ -37,12 +38,17 @@ class JobRecord {
   /// Returns the number of this attempt, counted over all jobs that used the output folder.
   [[nodiscard]] std::uint64_t epoch() const { return folder_.epoch(); }
 
+  /// Prepares the event file for TensorBoard, if one was requested, for a job that resumes from `resumed`. Requires:
+  /// take_folder has succeeded. Errors: kUsage if its folder cannot be created.
+  Status prepare_tensorboard(const std::optional<Checkpoint>& resumed);
+
   /// Begins a log for every replica of the instance. The first line of each log states where the replica runs.
   void begin_logs(std::uint32_t instance, const InstanceView& view);
 
   /// Writes an item of a report to its file, and to the screen if `shows` is true.
   Status take(const proto::ReportItem& item, bool shows, double now);
-  Status finish_report() { return results_.finish(); }
+  /// Ends the report. The profile contains `goodput`, if it is given.
+  Status finish_report(const std::optional<proto::Goodput>& goodput) { return results_.finish(goodput); }
   [[nodiscard]] const JobResults& results() const { return results_; }
   /// Returns whether more dumps may come. A replica is at most a step ahead of replica 0, whose metrics may be delayed.
   [[nodiscard]] bool dumps_may_come() const { return results_.awaits_dumps(steps() + 2); }
@@ -92,6 +98,7 @@ class JobRecord {
   Display display_;
   std::unique_ptr<DiskThread> disk_;
   JobResults results_;
+  std::optional<TensorboardFile> tensorboard_;
   ReplicaLogs logs_;
   ReplicaSamples samples_;
   OutputRouter router_;

@@ -1,5 +1,6 @@
 #include "launcher/metrics/job_metrics.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -36,17 +37,25 @@ std::string number_text(double value) {
   return fmt::format("{}", value);
 }
 
-constexpr std::array<std::pair<JobPhase, const char*>, 6> kPhases{{{JobPhase::kStarting, "starting"},
-                                                                   {JobPhase::kCompiling, "compiling"},
-                                                                   {JobPhase::kRunning, "running"},
-                                                                   {JobPhase::kSaving, "saving"},
-                                                                   {JobPhase::kDraining, "draining"},
-                                                                   {JobPhase::kStopping, "stopping"}}};
+constexpr std::array<std::pair<JobPhase, std::string_view>, 6> kPhases{{{JobPhase::kStarting, "starting"},
+                                                                        {JobPhase::kCompiling, "compiling"},
+                                                                        {JobPhase::kRunning, "running"},
+                                                                        {JobPhase::kSaving, "saving"},
+                                                                        {JobPhase::kDraining, "draining"},
+                                                                        {JobPhase::kStopping, "stopping"}}};
 
 template <typename Number>
 void gauge(Exposition& page, std::string_view name, std::string_view help, const std::optional<Number>& value) {
   if (value) {
     page.gauge(name, help);
+    page.sample(static_cast<double>(*value));
+  }
+}
+
+template <typename Number>
+void counter(Exposition& page, std::string_view name, std::string_view help, const std::optional<Number>& value) {
+  if (value) {
+    page.counter(name, help);
     page.sample(static_cast<double>(*value));
   }
 }
@@ -83,7 +92,11 @@ void add_training(Exposition& page, const JobMetrics& metrics) {
     gauge(page, "poprun_emu_evaluation_accuracy_ratio", "Accuracy of the last evaluation.",
           metrics.evaluation->accuracy);
   }
-  gauge(page, "poprun_emu_items", "In inference: number of items whose outputs have been written.", metrics.items);
+  counter(page, "poprun_emu_steps_total", "Training steps executed, including those repeated after a restart.",
+          metrics.steps_executed);
+  counter(page, "poprun_emu_samples_total", "Samples of all replicas in these steps.", metrics.samples);
+  counter(page, "poprun_emu_items_total", "In inference: number of items whose outputs have been written.",
+          metrics.items);
   gauge(page, "poprun_emu_samples_per_second",
         "Samples of all replicas per second of wall time, over the last few seconds in which steps were completed.",
         metrics.samples_per_second);
@@ -98,10 +111,8 @@ void add_training(Exposition& page, const JobMetrics& metrics) {
 }
 
 void add_survival(Exposition& page, const JobMetrics& metrics) {
-  if (metrics.restarts) {
-    page.counter("poprun_emu_restarts_total", "Number of times the launcher has restarted the job.");
-    page.sample(static_cast<double>(*metrics.restarts));
-  }
+  counter(page, "poprun_emu_restarts_total", "Number of times the launcher has restarted the job.", metrics.restarts);
+  counter(page, "poprun_emu_checkpoints_total", "Number of checkpoints stored.", metrics.checkpoints);
   if (metrics.checkpoint) {
     gauge(page, "poprun_emu_checkpoint_step", "Training step of the last complete checkpoint.",
           std::optional(metrics.checkpoint->step));
@@ -110,7 +121,35 @@ void add_survival(Exposition& page, const JobMetrics& metrics) {
   }
 }
 
+void add_goodput(Exposition& page, const proto::Goodput& goodput) {
+  page.counter(
+      "poprun_emu_wall_seconds_total",
+      "Wall time up to the last completed step, by part: step and evaluation are productive, the others lost.");
+  for (const auto& [part, seconds] : parts_of(goodput)) {
+    page.sample(seconds, {{"part", part}});
+  }
+  page.counter("poprun_emu_redone_steps_total", "Steps executed again after a restart.");
+  page.sample(static_cast<double>(goodput.redone_steps()));
+  if (goodput.total_seconds() > 0) {
+    gauge(page, "poprun_emu_goodput_ratio", "Fraction of this wall time that was productive.", goodput.ratio());
+  }
+}
+
 }  // namespace
+
+std::string_view name_of(JobPhase phase) {
+  return std::ranges::find(kPhases, phase, &decltype(kPhases)::value_type::first)->second;
+}
+
+GoodputParts parts_of(const proto::Goodput& goodput) {
+  return {{{"step", goodput.step_seconds()},
+           {"evaluation", goodput.evaluation_seconds()},
+           {"start", goodput.start_seconds()},
+           {"data", goodput.data_seconds()},
+           {"saving", goodput.saving_seconds()},
+           {"redone", goodput.redone_seconds()},
+           {"down", goodput.down_seconds()}}};
+}
 
 void Exposition::begin(std::string_view name, std::string_view help, std::string_view type) {
   name_ = name;
@@ -132,6 +171,9 @@ std::string exposition_of(const JobMetrics& metrics) {
   add_job(page, metrics);
   add_training(page, metrics);
   add_survival(page, metrics);
+  if (metrics.goodput) {
+    add_goodput(page, *metrics.goodput);
+  }
   return page.text();
 }
 

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "proto/profile.pb.h"
 
 namespace poprun::launcher {
 
@@ -47,6 +51,13 @@ enum class JobPhase : std::uint8_t {
   kStopping,  ///< The outcome is decided; the processes are ending.
 };
 
+/// Returns the phase in lower case, such as "running".
+std::string_view name_of(JobPhase phase);
+
+/// The parts of a job's wall time, by name, in the order of proto::Goodput.
+using GoodputParts = std::array<std::pair<std::string_view, double>, 7>;
+GoodputParts parts_of(const proto::Goodput& goodput);
+
 /// The state of a job at one moment, for a monitoring system. A number that is not known yet, or that does not apply to
 /// this kind of job, is omitted from the page rather than shown as 0.
 struct JobMetrics {
@@ -80,12 +91,17 @@ struct JobMetrics {
   std::optional<double> loss = {};          ///< Loss of the last step.
   std::optional<double> accuracy = {};      ///< Accuracy of the last step; 0 to 1.
   std::optional<Evaluation> evaluation = {};
+  /// Steps and samples that all attempts have executed. Unlike `step`, they never decrease.
+  std::optional<std::uint64_t> steps_executed = {};
+  std::optional<std::uint64_t> samples = {};
   std::optional<std::uint64_t> items = {};  ///< In inference: items whose outputs have been written.
   std::optional<double> samples_per_second = {};
   std::optional<SlowestReplica> slowest = {};
 
-  std::optional<std::uint64_t> restarts = {};  ///< Restarts by the launcher itself.
+  std::optional<std::uint64_t> restarts = {};     ///< Restarts by the launcher itself.
+  std::optional<std::uint64_t> checkpoints = {};  ///< Checkpoints stored by all attempts.
   std::optional<Checkpoint> checkpoint = {};
+  std::optional<proto::Goodput> goodput = {};
 };
 
 /// Formats `metrics` as the page that Prometheus reads. The page has a few KiB, whatever the size of the job.

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "launcher/metrics/job_metrics.h"
+#include "launcher/metrics/live_page.h"
 
 namespace poprun::launcher {
 namespace {
@@ -76,9 +77,15 @@ std::unique_ptr<asio::ssl::context> context_of(const TlsIdentity& identity) {
   return context;
 }
 
-HttpAnswer page_of(const std::string& path, const MetricsServer::Page& metrics) {
+HttpAnswer page_of(const std::string& path, const MetricsServer::Pages& pages) {
   if (path == "/metrics") {
-    return {.content_type = Exposition::kContentType, .body = metrics()};
+    return {.content_type = Exposition::kContentType, .body = pages.metrics()};
+  }
+  if (path == "/") {
+    return {.content_type = "text/html; charset=utf-8", .body = live_page(), .fields = live_page_fields()};
+  }
+  if (path == "/status.json") {
+    return {.content_type = "application/json", .body = pages.status(), .fields = status_fields()};
   }
   if (path == "/healthz") {
     return {.body = "ok\n"};
@@ -119,9 +126,9 @@ tl::expected<HttpRequest, HttpRefusal> parse_head(std::string_view head) {
 
 std::string http_text(const HttpAnswer& answer, bool with_body) {
   const std::string_view allow = answer.status == 405 ? "Allow: GET, HEAD\r\n" : "";
-  return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n{}",
+  return fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}{}Connection: close\r\n\r\n{}",
                      answer.status, reason_of(answer.status), answer.content_type, answer.body.size(), allow,
-                     with_body ? std::string_view(answer.body) : "");
+                     answer.fields, with_body ? std::string_view(answer.body) : "");
 }
 
 HttpAnswer refusal(HttpRefusal status) {
@@ -151,8 +158,8 @@ template <typename Stream>
 class MetricsServer::ConnectionOver final : public Connection,
                                             public std::enable_shared_from_this<ConnectionOver<Stream>> {
  public:
-  ConnectionOver(Stream stream, const Page& metrics, const Limits& limits)
-      : stream_(std::move(stream)), deadline_(stream_.get_executor()), metrics_(metrics), limits_(limits) {}
+  ConnectionOver(Stream stream, const Pages& pages, const Limits& limits)
+      : stream_(std::move(stream)), deadline_(stream_.get_executor()), pages_(pages), limits_(limits) {}
 
   void begin() override {
     deadline_.expires_after(limits_.time);
@@ -209,7 +216,7 @@ class MetricsServer::ConnectionOver final : public Connection,
 
   void answer() {
     const auto request = parse_head(request_);
-    write(request ? http_text(page_of(request->path, metrics_), request->wants_body)
+    write(request ? http_text(page_of(request->path, pages_), request->wants_body)
                   : http_text(refusal(request.error()), /*with_body=*/true));
   }
 
@@ -238,15 +245,15 @@ class MetricsServer::ConnectionOver final : public Connection,
 
   Stream stream_;
   asio::steady_timer deadline_;
-  const Page& metrics_;
+  const Pages& pages_;
   const Limits& limits_;
   std::array<char, 1024> piece_{};
   std::string request_;
   std::string answer_;
 };
 
-MetricsServer::MetricsServer(asio::io_context& loop, Page metrics, Limits limits)
-    : metrics_(std::move(metrics)), limits_(limits), acceptor_(loop), pause_(loop) {}
+MetricsServer::MetricsServer(asio::io_context& loop, Pages pages, Limits limits)
+    : pages_(std::move(pages)), limits_(limits), acceptor_(loop), pause_(loop) {}
 
 MetricsServer::~MetricsServer() {
   for (const auto& connection : connections_) {
@@ -255,9 +262,9 @@ MetricsServer::~MetricsServer() {
 }
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(asio::io_context& loop, const std::string& address,
-                                                            std::uint16_t port, Page metrics,
+                                                            std::uint16_t port, Pages pages,
                                                             const std::optional<TlsIdentity>& identity, Limits limits) {
-  std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(metrics), limits));
+  std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(pages), limits));
   if (identity) {
     server->tls_ = context_of(*identity);
   }
@@ -320,9 +327,9 @@ void MetricsServer::take(tcp::socket socket) {
     connections_.erase(connections_.begin());
   }
   if (tls_) {
-    connections_.push_back(std::make_shared<ConnectionOver<Tls>>(Tls(std::move(socket), *tls_), metrics_, limits_));
+    connections_.push_back(std::make_shared<ConnectionOver<Tls>>(Tls(std::move(socket), *tls_), pages_, limits_));
   } else {
-    connections_.push_back(std::make_shared<ConnectionOver<tcp::socket>>(std::move(socket), metrics_, limits_));
+    connections_.push_back(std::make_shared<ConnectionOver<tcp::socket>>(std::move(socket), pages_, limits_));
   }
   connections_.back()->begin();
 }
@@ -336,7 +343,7 @@ std::string MetricsServer::url() const {
   asio::error_code ignored;
   const tcp::endpoint endpoint = acceptor_.local_endpoint(ignored);
   const std::string address = endpoint.address().to_string();
-  return fmt::format("{}://{}:{}/metrics", tls_ ? "https" : "http",
+  return fmt::format("{}://{}:{}/", tls_ ? "https" : "http",
                      endpoint.address().is_v6() ? fmt::format("[{}]", address) : address, endpoint.port());
 }
 

@@ -44,6 +44,7 @@ struct HttpAnswer {
   int status = 200;
   std::string_view content_type = "text/plain; charset=utf-8";
   std::string body;
+  std::string fields = {};  ///< Further header fields, each with its line end.
 };
 
 /// Formats the answer, which announces that the connection will be closed after it.
@@ -58,9 +59,11 @@ struct MetricsLimits {
   std::chrono::milliseconds time{5000};  ///< Maximum lifetime of a connection.
 };
 
-/// Serves two pages over HTTP or HTTPS on the loop's own thread: `/metrics`, and `/healthz`, which shows that the loop
-/// is running. The server requires no token and reveals no secret. Nothing that a client sends has a side effect. A
-/// connection serves one request. If there are too many connections, the oldest is closed.
+/// Serves pages over HTTP or HTTPS on the loop's own thread: `/metrics`; `/`, the live page (live_page.h), with its
+/// data
+/// `/status.json`; and `/healthz`, which shows that the loop is running. The server requires no token and reveals no
+/// secret: whoever reaches its address may read every page. Nothing that a client sends has a side effect. A connection
+/// serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
   using Limits = MetricsLimits;
@@ -68,13 +71,18 @@ class MetricsServer {
 
   using Page = std::function<std::string()>;
 
+  struct Pages {
+    Page metrics;
+    Page status;
+  };
+
   /// Listens on `address`, an IPv4 or IPv6 address. If `port` is 0, any free port is used. With an `identity`,
   /// the server uses TLS and presents the identity's certificate; clients need no certificate. `loop` must outlive the
   /// server, and must not run after the server's destruction. Child processes do not inherit its sockets. Errors:
   /// kUsage if `address` does not belong to this machine, or if only root may use `port`; kHostResources if the port is
   /// in use.
   static Result<std::unique_ptr<MetricsServer>> start(asio::io_context& loop, const std::string& address,
-                                                      std::uint16_t port, Page metrics,
+                                                      std::uint16_t port, Pages pages,
                                                       const std::optional<TlsIdentity>& identity = std::nullopt,
                                                       Limits limits = kLimits);
 
@@ -82,7 +90,7 @@ class MetricsServer {
   MetricsServer& operator=(const MetricsServer&) = delete;
   ~MetricsServer();
 
-  /// Returns the address of the metrics, such as `http://127.0.0.1:9464/metrics`.
+  /// Returns the address of the live page, such as `http://127.0.0.1:9464/`.
   [[nodiscard]] std::string url() const;
   [[nodiscard]] std::uint16_t port() const;
 
@@ -91,13 +99,13 @@ class MetricsServer {
   template <typename Stream>
   class ConnectionOver;
 
-  MetricsServer(asio::io_context& loop, Page metrics, Limits limits);
+  MetricsServer(asio::io_context& loop, Pages pages, Limits limits);
 
   Status listen(const std::string& address, std::uint16_t port);
   void accept();
   void take(asio::ip::tcp::socket socket);
 
-  Page metrics_;
+  Pages pages_;
   Limits limits_;
   std::unique_ptr<asio::ssl::context> tls_;  ///< Null for plain HTTP.
   asio::ip::tcp::acceptor acceptor_;

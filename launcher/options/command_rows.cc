@@ -153,16 +153,19 @@ Rows data_server() {
 }
 
 Rows output() {
-  return {row("output", "output-dir", "DIR", "poprun-emu-out",
-              "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{},
-              into(&Options::output, &OutputOptions::dir)),
-          flag("output", "report", "Also write report.html to --output-dir; profile always does",
-               into(&Options::output, &OutputOptions::report)),
-          flag("output", "overwrite", "Replace an earlier run's results in --output-dir",
-               into(&Options::output, &OutputOptions::overwrite)),
-          row("output", "only-output-from-instance", "I", "",
-              "Show only the output of instance I and of any instance that fails", Integer{0, 4095},
-              into(&Options::output, &OutputOptions::only_instance))};
+  return {
+      row("output", "output-dir", "DIR", "poprun-emu-out",
+          "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{},
+          into(&Options::output, &OutputOptions::dir)),
+      flag("output", "overwrite", "Replace an earlier run's results in --output-dir",
+           into(&Options::output, &OutputOptions::overwrite)),
+      row("output", "tensorboard", "DIR", "",
+          "Also write an event file for TensorBoard to DIR: loss, accuracy, learning rate, speed and evaluations of "
+          "a training job",
+          Text{}, into(&Options::output, &OutputOptions::tensorboard)),
+      row("output", "only-output-from-instance", "I", "",
+          "Show only the output of instance I and of any instance that fails", Integer{0, 4095},
+          into(&Options::output, &OutputOptions::only_instance))};
 }
 
 Rows checkpoints() {
@@ -188,14 +191,15 @@ Rows checkpoints() {
 }
 
 Rows metrics() {
-  return {row("metrics", "metrics-port", "PORT", "0",
-              "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics while it runs (https:// beyond "
-              "loopback); 0: serve none",
-              Integer{0, 65535}, into(&Options::metrics, &MetricsOptions::port)),
-          row("metrics", "metrics-address", "ADDRESS", "",
-              "Address of this machine on which to serve the metrics; 0.0.0.0 means all (default: 127.0.0.1 or, with "
-              "other hosts, the address at which they reach this machine); anyone who reaches it can read the metrics",
-              IpAddress{}, into(&Options::metrics, &MetricsOptions::address))};
+  return {
+      row("metrics", "metrics-port", "PORT", "0",
+          "Serve a live page of the job at http://ADDRESS:PORT/ and its metrics for Prometheus at /metrics while it "
+          "runs (https:// beyond loopback); 0: serve none",
+          Integer{0, 65535}, into(&Options::metrics, &MetricsOptions::port)),
+      row("metrics", "metrics-address", "ADDRESS", "",
+          "Address of this machine on which to serve the metrics; 0.0.0.0 means all (default: 127.0.0.1 or, with "
+          "other hosts, the address at which they reach this machine); anyone who reaches it can read them",
+          IpAddress{}, into(&Options::metrics, &MetricsOptions::address))};
 }
 
 Rows timeouts() {

@@ -76,6 +76,7 @@ struct OutputOptions {
   std::string dir;
   bool report = false;  ///< Also write report.html.
   bool overwrite = false;
+  std::string tensorboard;          ///< Folder for event files; empty: write none.
   std::int64_t only_instance = -1;  ///< -1: show all instances.
 };
 

@@ -34,6 +34,12 @@ std::error_code synced(const std::string& folder) {
   return done ? std::error_code{} : std::error_code(reason, std::generic_category());
 }
 
+/// Returns the size of the lines in `text` that end within its first `size` bytes.
+std::size_t whole_lines(std::string_view text, std::size_t size) {
+  const std::size_t last = text.substr(0, size).rfind('\n');
+  return last == std::string_view::npos ? 0 : last + 1;
+}
+
 }  // namespace
 
 tl::unexpected<Error> cannot_write(const std::string& path, int reason) {
@@ -150,8 +156,7 @@ Status GrowingFile::Lines::write_waiting() {
     }
     written += bytes < 0 ? 0 : static_cast<std::size_t>(bytes);
   }
-  const std::size_t whole = waiting.rfind('\n', written == 0 ? 0 : written - 1);
-  const std::size_t kept = written == 0 || whole == std::string::npos ? 0 : whole + 1;
+  const std::size_t kept = unit == Unit::kRecord ? (reason == 0 ? written : 0) : whole_lines(waiting, written);
   size += static_cast<off_t>(kept);
   waiting.erase(0, kept);
   if (reason != 0) {

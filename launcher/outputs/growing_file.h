@@ -30,13 +30,21 @@ Status sync_folder(const std::string& folder);
 /// Creates a folder and its missing parents, all of which then survive a crash.
 std::error_code make_folder(const std::string& folder);
 
-/// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory.
+/// A file of lines, the last of which is always complete. While the disk is full or hangs, new lines wait in memory. A
+/// file of binary records works in the same way.
 class GrowingFile {
  public:
+  enum class Unit : std::uint8_t { kLine, kRecord };
+
   /// While lines wait, those that would exceed `waiting_bytes_max` are left out; a later line states how many. `disk`
   /// must outlive this.
   GrowingFile(DiskThread& disk, std::string path, std::size_t waiting_bytes_max = SIZE_MAX)
       : disk_(&disk), waiting_bytes_max_(waiting_bytes_max), lines_(std::make_shared<Lines>(std::move(path))) {}
+
+  /// Instead of lines, a file of Unit::kRecord contains records that were appended whole.
+  GrowingFile(DiskThread& disk, std::string path, Unit unit) : GrowingFile(disk, std::move(path)) {
+    lines_->unit = unit;
+  }
 
   /// Appends complete lines, which a later `flush` writes to the file.
   void append(std::string_view lines);
@@ -76,6 +84,7 @@ class GrowingFile {
     Status write_waiting();
 
     const std::string path;
+    Unit unit = Unit::kLine;
     bool goes_on = false;
     int file = -1;
     std::int64_t size = 0;  ///< Size of the complete lines in the file.

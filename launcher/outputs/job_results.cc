@@ -284,7 +284,7 @@ Status JobResults::refresh(double now) {
   return dumped;
 }
 
-Status JobResults::finish() {
+Status JobResults::finish(const std::optional<proto::Goodput>& goodput) {
   report_over_ = true;
   if (config_.has_check()) {
     finish_check();
@@ -295,6 +295,9 @@ Status JobResults::finish() {
   }
   if (config_.inference() ? !outputs_ && !config_.has_profile() : !weights_.complete()) {
     return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived" : "weights: the last tensor is incomplete");
+  }
+  if (goodput) {
+    *profile_->mutable_goodput() = *goodput;
   }
   if (metrics_) {
     metrics_->hand_over();  // write_complete_files reports the error.

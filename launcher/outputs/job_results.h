@@ -57,9 +57,10 @@ class JobResults {
   /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_refused_ && !saving_; }
 
-  /// Ends the report, and begins to write weights or outputs, then pending metrics, then the profile. Writes nothing if
-  /// no profile has arrived, because the report came from a different instance or was cut off.
-  Status finish();
+  /// Ends the report, and begins to write weights or outputs, then pending metrics, then the profile, to which it adds
+  /// `goodput`. Writes nothing if no profile has arrived, because the report came from a different instance or was cut
+  /// off.
+  Status finish(const std::optional<proto::Goodput>& goodput = std::nullopt);
 
   /// Returns whether the whole report has arrived; its files may not be complete on disk yet.
   [[nodiscard]] bool reported() const { return saving_.has_value(); }

@@ -249,6 +249,13 @@ void Console::err(std::string_view text, Keep keep) {
 
 void Console::say(std::string_view text, Keep keep) {
   err(fmt::format("poprun-emu: {}", text), keep);
+  if (keep == Keep::kAlways) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    said_.push_back({std::chrono::duration<double>(now).count(), std::string(text.substr(0, kSaidBytesMax))});
+    if (said_.size() > kSaidMax) {
+      said_.pop_front();
+    }
+  }
 }
 
 int Console::say(const Error& error) {

@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "replica/base/error.h"
@@ -76,12 +78,23 @@ class Console {
   /// Suggests the command that the user may want next, on standard error. Does nothing if `command` is empty.
   void next(std::string_view command);
 
+  /// A line of the launcher itself.
+  struct Said {
+    double time = 0;  ///< Unix time.
+    std::string text;
+  };
+  static constexpr std::size_t kSaidMax = 100;
+  static constexpr std::size_t kSaidBytesMax = 1000;
+
   /// Writes a line of the launcher itself, `poprun-emu: text`, to standard error.
   void say(std::string_view text, Keep keep = Keep::kAlways);
   /// Writes the error's message as a line of the launcher itself, and returns the error's exit code.
   int say(const Error& error);
   /// Writes an error as a line of the launcher itself, with its beginning in red if standard error is coloured.
   void complain(std::string_view text);
+
+  /// Returns the last kSaidMax lines passed to `say` with Keep::kAlways, oldest first, each cut to kSaidBytesMax.
+  [[nodiscard]] const std::deque<Said>& said() const { return said_; }
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
   /// Returns the number of columns of the terminal, or 80 if it is unknown.
@@ -99,6 +112,7 @@ class Console {
   bool colours_out_ = false;
   bool colours_err_ = false;
   std::shared_ptr<Outlet> err_;
+  std::deque<Said> said_;
   std::shared_ptr<Outlet> out_;  ///< Same as err_ if both are one file, to keep the order of lines.
 };
 

@@ -60,6 +60,21 @@ double Progress::samples_per_second() const {
   return seconds > 0 ? samples / seconds : 0;
 }
 
+std::optional<double> Progress::eta_seconds() const {
+  const double speed = samples_per_second();
+  if (speed <= 0) {
+    return std::nullopt;
+  }
+  if (items_ > 0) {
+    return static_cast<double>(items_ - items_done_) / speed;
+  }
+  const std::uint64_t total = shape_.total_steps();
+  if (total < last_.step()) {
+    return std::nullopt;
+  }
+  return static_cast<double>(total - last_.step()) * static_cast<double>(shape_.samples_per_step()) / speed;
+}
+
 std::string Progress::line(std::size_t width) const {
   if (done() == 0) {
     return std::string("starting").substr(0, width);
@@ -75,7 +90,7 @@ std::string Progress::text_of_items() const {
   if (const double speed = samples_per_second(); speed > 0) {
     line += fmt::format("  {} items/s", grouped(static_cast<std::uint64_t>(std::llround(speed))));
     if (items_ > items_done_) {
-      line += fmt::format("  ETA {}", time_left(static_cast<double>(items_ - items_done_) / speed));
+      line += fmt::format("  ETA {}", time_left(*eta_seconds()));
     }
   }
   return line;
@@ -100,9 +115,8 @@ std::string Progress::text_of_steps(std::size_t width) const {
   if (speed > 0) {
     samples = fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
   }
-  if (speed > 0 && total > last_.step()) {
-    const auto steps = static_cast<double>(total - last_.step());
-    left = fmt::format("  ETA {}", time_left(steps * static_cast<double>(shape_.samples_per_step()) / speed));
+  if (const std::optional<double> eta = eta_seconds(); eta && total > last_.step()) {
+    left = fmt::format("  ETA {}", time_left(*eta));
   }
   const auto line = [&] { return step + epoch + loss + accuracy + samples + left; };
   for (std::string* least : {&accuracy, &samples, &loss, &epoch}) {

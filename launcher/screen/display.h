@@ -37,6 +37,9 @@ class Progress {
   /// Returns the samples of all replicas per second of wall time, or 0 while this is unknown.
   [[nodiscard]] double samples_per_second() const;
 
+  /// Returns the seconds until the last step, at this speed, or nothing while this is unknown.
+  [[nodiscard]] std::optional<double> eta_seconds() const;
+
   /// Returns `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most `width`
   /// columns. After the last step, there is no ETA. If space is short, leaves out accuracy, speed, loss and epoch, in
   /// this order. In inference, returns `1,234 of 10,000 items  4,210 items/s  ETA 0:02`. Before the first step or

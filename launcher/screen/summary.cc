@@ -148,6 +148,20 @@ std::string spread_text(const proto::Spread& spread, bool one) {
                            spread.min(), spread.max(), spread.max_replica(), spread.max_host());
 }
 
+void add_goodput(JobRows& rows, const proto::Goodput& goodput) {
+  rows.emplace_back("goodput",
+                    fmt::format("{:.1f} % of {:.2f} s wall: steps {:.2f} s, evaluation {:.2f} s", 100 * goodput.ratio(),
+                                goodput.total_seconds(), goodput.step_seconds(), goodput.evaluation_seconds()));
+  std::string lost = fmt::format("start {:.2f} s, data {:.2f} s, saving {:.2f} s", goodput.start_seconds(),
+                                 goodput.data_seconds(), goodput.saving_seconds());
+  if (goodput.attempts() > 1) {
+    lost += fmt::format(", redone {:.2f} s ({}), down {:.2f} s ({})", goodput.redone_seconds(),
+                        counted(goodput.redone_steps(), "step"), goodput.down_seconds(),
+                        counted(goodput.attempts() - 1, "restart"));
+  }
+  rows.emplace_back("  lost", lost);
+}
+
 void add_times(JobRows& rows, const proto::Profile& profile) {
   const proto::WallTime& wall = profile.wall();
   const bool inference = profile.config().inference();
@@ -159,6 +173,9 @@ void add_times(JobRows& rows, const proto::Profile& profile) {
   rows.emplace_back("  operators", spread_text(wall.compute_seconds(), one));
   rows.emplace_back("  exchange", spread_text(wall.exchange_seconds(), one));
   rows.emplace_back("  host streams", spread_text(wall.host_stream_seconds(), one));
+  if (profile.has_goodput()) {
+    add_goodput(rows, profile.goodput());
+  }
   add_device_time(rows, profile.device(), profile.config(), kListedIpus);
 }
 

@@ -88,6 +88,7 @@ std::optional<Straggler> Stragglers::found() {
   if (median(seconds) < kStretchSeconds) {
     return std::nullopt;
   }
+  rates_ = rates();
   slowest_ = slowest_of_stretch();
   mark_ = now_;
   if (told_) {
@@ -120,16 +121,22 @@ std::optional<std::string> Stragglers::news(const JobState& state) {
       duration_text(found->usual_seconds), found->steps);
 }
 
-Straggler Stragglers::slowest_of_stretch() const {
-  std::vector<double> rates;
+std::vector<double> Stragglers::rates() const {
+  std::vector<double> all;
   for (std::size_t r = 0; r < now_.size(); ++r) {
-    rates.push_back((now_[r].seconds - mark_[r].seconds) / static_cast<double>(now_[r].steps - mark_[r].steps));
+    const std::uint64_t steps = now_[r].steps - mark_[r].steps;
+    all.push_back(steps == 0 ? 0 : (now_[r].seconds - mark_[r].seconds) / static_cast<double>(steps));
   }
-  const auto slowest = std::ranges::max_element(rates);
-  std::vector<double> others = rates;
-  others.erase(others.begin() + (slowest - rates.begin()));
+  return all;
+}
+
+Straggler Stragglers::slowest_of_stretch() const {
+  const std::vector<double> all = rates();
+  const auto slowest = std::ranges::max_element(all);
+  std::vector<double> others = all;
+  others.erase(others.begin() + (slowest - all.begin()));
   const double usual = median(others);
-  const auto replica = static_cast<std::size_t>(slowest - rates.begin());
+  const auto replica = static_cast<std::size_t>(slowest - all.begin());
   return Straggler{.replica = static_cast<std::uint32_t>(replica),
                    .others = static_cast<std::uint32_t>(
                        std::ranges::count_if(others, [&](double rate) { return rate >= kFactor * usual; })),

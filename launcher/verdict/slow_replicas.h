@@ -66,6 +66,9 @@ class Stragglers {
   /// Returns the slowest replica of the last stretch, however small its lag is. Returns nothing before the first
   /// stretch ends, or if there is only one replica.
   [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
+  /// Returns for each replica the wall seconds in operators per step, in the last stretch or, before the first one
+  /// ends, so far; 0 if the replica has not completed a step.
+  [[nodiscard]] std::vector<double> step_seconds() const { return rates_.empty() ? rates() : rates_; }
 
  private:
   struct Times {
@@ -73,11 +76,14 @@ class Stragglers {
     double seconds = 0;
   };
 
+  /// Returns the seconds per step since the marks.
+  [[nodiscard]] std::vector<double> rates() const;
   /// Returns the slowest replica since the marks. Requires: two or more replicas, each with a step since its mark.
   [[nodiscard]] Straggler slowest_of_stretch() const;
 
-  std::vector<Times> now_;   ///< Indexed by replica.
-  std::vector<Times> mark_;  ///< Times at the start of the stretch.
+  std::vector<Times> now_;     ///< Indexed by replica.
+  std::vector<Times> mark_;    ///< Times at the start of the stretch.
+  std::vector<double> rates_;  ///< In the last stretch; empty before its end.
   std::optional<Straggler> slowest_;
   std::optional<Straggler> suspect_;  ///< The slowest replica, if it exceeds the factor.
   int stretches_ = 0;                 ///< Number of consecutive stretches with this suspect.

@@ -59,6 +59,9 @@ void fill(Metrics& metrics, const Report& report) {
   metrics.set_accuracy(report.accuracy);
   metrics.set_wall_seconds(report.wall_seconds);
   metrics.set_device_seconds(report.device_seconds);
+  metrics.mutable_elapsed()->set_wall_seconds(report.elapsed.wall);
+  metrics.mutable_elapsed()->set_data_seconds(report.elapsed.data);
+  metrics.mutable_elapsed()->set_saving_seconds(report.elapsed.saving);
 }
 
 /// Calls `take` with each piece of a tensor.
@@ -223,6 +226,7 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
 void LauncherReporter::step(const StepReport& report) {
   proto::ReportItem item;
   fill(*item.mutable_step(), report);
+  item.mutable_step()->set_learning_rate(report.learning_rate);
   send(std::move(item));
 }
 

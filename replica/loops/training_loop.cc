@@ -154,6 +154,7 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
     return {};
   }
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "taking a checkpoint");
+  const double began = now_seconds();
   proto::StatePart part = state_.part();
   proto::HostState& host = *part.mutable_host();
   host.set_step(result_.steps);
@@ -186,6 +187,7 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
                 fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing the previous one",
                             index_of(ports_.communicator.self()), result_.steps));
   }
+  saving_seconds_ += now_seconds() - began;
   return {};
 }
 
@@ -235,7 +237,9 @@ Status TrainingLoop::run_step(Engine& engine) {
 
 /// Computes the mean number of labels per micro-batch of the step, over all replicas. Collective.
 Status TrainingLoop::share_labels() {
+  const double began = now_seconds();
   POPRUN_TRY(batches_.fetch(options_.micro_batches));
+  fetching_seconds_ += now_seconds() - began;
   std::vector<std::int32_t> digits;
   for (const std::uint64_t sum : labels_.sums()) {
     digits.push_back(static_cast<std::int32_t>(sum / kDigit));
@@ -310,7 +314,9 @@ void TrainingLoop::end_step(Engine& engine, const WallSeconds& before, double be
                        .loss = outcome_.metrics.loss(),
                        .accuracy = outcome_.metrics.accuracy(),
                        .wall_seconds = seconds_since_first_step(),
-                       .device_seconds = device_seconds(program_, engine.device_time())};
+                       .device_seconds = device_seconds(program_, engine.device_time()),
+                       .learning_rate = options_.learning_rate.at(result_.steps - 1),
+                       .elapsed = elapsed(engine)};
   ++reported_;
   step_end_ = engine.device_time();
   if (ports_.reporter != nullptr) {
@@ -346,6 +352,7 @@ Status TrainingLoop::evaluate(Engine& engine) {
   report.epoch = epoch();
   report.wall_seconds = seconds_since_first_step();
   report.device_seconds = device_seconds(program_, engine.device_time());
+  report.elapsed = elapsed(engine);
   result_.last_evaluation = report;
   step_end_ = engine.device_time();
   reported_ += report.items > 0 ? 1 : 0;
@@ -357,6 +364,12 @@ Status TrainingLoop::evaluate(Engine& engine) {
 
 std::uint32_t TrainingLoop::epoch() const {
   return static_cast<std::uint32_t>((result_.steps + options_.steps_per_epoch - 1) / options_.steps_per_epoch);
+}
+
+Elapsed TrainingLoop::elapsed(const Engine& engine) const {
+  return {.wall = now_seconds() - result_.first_step_began,
+          .data = engine.wall().host + fetching_seconds_,
+          .saving = saving_seconds_};
 }
 
 double TrainingLoop::seconds_since_first_step() const {

@@ -76,6 +76,7 @@ class TrainingLoop final : private HostIo {
   [[nodiscard]] bool evaluation_due(bool last) const;
   [[nodiscard]] std::uint32_t epoch() const;
   [[nodiscard]] double seconds_since_first_step() const;
+  [[nodiscard]] Elapsed elapsed(const Engine& engine) const;
 
   const Program& program_;
   TrainingOptions options_;
@@ -92,6 +93,8 @@ class TrainingLoop final : private HostIo {
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Empty if no dump was requested.
   LoopResult result_;
+  double fetching_seconds_ = 0;     ///< Waiting for data outside the engine.
+  double saving_seconds_ = 0;       ///< Taking checkpoints.
   std::uint64_t reported_ = 0;      ///< Steps and evaluations reported so far.
   Cycles step_end_;                 ///< The device clock after the last complete step or evaluation.
   std::size_t saved_together_ = 0;  ///< Bytes of weights saved since the last barrier.

@@ -11,6 +11,13 @@
 
 namespace poprun {
 
+/// Wall seconds since this run of the loop began to train, and how many of them the replica has waited.
+struct Elapsed {
+  double wall = 0;
+  double data = 0;    ///< In stream steps, including waiting for data.
+  double saving = 0;  ///< Taking checkpoints, including waiting until the previous one is stored.
+};
+
 /// Results of one training step: means over its global batch.
 struct StepReport {
   std::uint64_t step = 0;   ///< From 1.
@@ -19,6 +26,8 @@ struct StepReport {
   double accuracy = 0;        ///< 0 to 1; -1 if the loss has no accuracy.
   double wall_seconds = 0;    ///< Since the first step began.
   double device_seconds = 0;  ///< Device clock since the first step began.
+  double learning_rate = 0;
+  Elapsed elapsed = {};
 };
 
 /// Results of one evaluation, in which each test item counts once. Fields are as in StepReport.
@@ -30,6 +39,7 @@ struct EvaluationReport {
   std::uint64_t items = 0;
   double wall_seconds = 0;
   double device_seconds = 0;
+  Elapsed elapsed = {};
 };
 
 /// Destination of the job's results, which only replica 0 reports, in order. It belongs to one thread and may buffer.

@@ -11,6 +11,7 @@ import unittest
 import urllib.request
 
 from emulated_job import JobTest, QUICK
+from tensorboard_test import curves
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 
@@ -71,6 +72,21 @@ class FullDisk(JobTest):
         self.assertEqual(self.assert_metrics_are_whole(job), job.profile()["outcome"]["steps"])
         self.assertEqual(job.stderr.count("cannot be written"), 1, job.stderr)
         self.assertIn("works again", job.stderr)
+
+    def test_loses_no_event_of_tensorboard(self):
+        events = self.folder / "disk" / "events"
+        job = self.start_on_disk("--tensorboard", events)
+        job.wait_for_step(3)
+        self.fill()
+        job.wait_until(lambda: "No space left on device; the job continues" in job.stderr, "note", 60)
+        time.sleep(1)
+        self.assertTrue(curves(events)["training/loss"], "the file ends with a whole record")
+        self.free()
+        job.wait_until(lambda: "works again" in job.stderr, "second note", 60)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        steps = job.profile()["outcome"]["steps"]
+        self.assertEqual(list(curves(events)["training/loss"]), list(range(1, steps + 1)))
 
     def test_at_the_end_is_waited_for_and_named_with_what_is_needed(self):
         job = self.start_on_disk()

@@ -88,7 +88,8 @@ class Metrics(JobTest):
             self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
         self.assertIn(f"poprun-emu: metrics: http://127.0.0.1:{port}/metrics\n", job.stderr)
         self.assertEqual(get(port, "/healthz"), (200, "text/plain; charset=utf-8", "ok\n"))
-        self.assertEqual(get(port, "/")[0], 404)
+        self.assertIn(f"poprun-emu: live page: http://127.0.0.1:{port}/\n", job.stderr)
+        self.assertEqual(get(port, "/page.js")[0], 404)
         with self.assertRaises(ConnectionRefusedError):
             get(port, host="127.0.0.2")  # Only 127.0.0.1 was requested.
 

@@ -4,6 +4,7 @@
 #include "launcher/job/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -149,6 +150,40 @@ TEST_F(JobInVirtualTime, IsRestartedFromItsLastCheckpoint) {
   EXPECT_EQ(run(world, {"--restarts", "2"}).exit_code, 0) << said_;
   EXPECT_EQ(world.attempts(), 3);
   expect_results(root_, 40);
+}
+
+/// The parts of a goodput, in hundredths of a second: steps, start, data, saving, redone, down.
+std::vector<long> hundredths(const proto::Goodput& goodput) {
+  std::vector<long> parts;
+  for (const double seconds : {goodput.step_seconds(), goodput.start_seconds(), goodput.data_seconds(),
+                               goodput.saving_seconds(), goodput.redone_seconds(), goodput.down_seconds()}) {
+    parts.push_back(std::lround(100 * seconds));
+  }
+  return parts;
+}
+
+TEST_F(JobInVirtualTime, CountsASecondOfEachAttemptOnce) {
+  SimulatedWorld world({.steps = 40,
+                        .data_seconds = 0.1,
+                        .saving_seconds = 0.2,
+                        .faults = {{FaultKind::kKilled, 8, 1}, {FaultKind::kKilled, 10.5, 1}}});
+  const JobEnd end = run(world, {"--restarts", "2"});
+  ASSERT_EQ(end.exit_code, 0) << said_;
+  const proto::Goodput& goodput = end.profile->goodput();
+  // Step 13 follows the checkpoint and is executed in each attempt; both failures interrupt step 14. Each of 42 steps
+  // waits 0.1 s for data, and 13 checkpoints take 0.2 s. The pauses are 1 s and 2 s.
+  EXPECT_EQ(hundredths(goodput), (std::vector<long>{40 * 40, 3 * 40, 42 * 10, 13 * 20 + 50, 2 * 40, 160 + 240}));
+  EXPECT_EQ(goodput.attempts(), 3U);
+  EXPECT_EQ(goodput.redone_steps(), 2U);
+  EXPECT_NEAR(goodput.total_seconds(), 29.3, 1e-6);
+  EXPECT_NEAR(goodput.ratio(), 16 / 29.3, 1e-6);
+}
+
+TEST_F(JobInVirtualTime, WritesAnEventFileInEachAttempt) {
+  SimulatedWorld world({.steps = 40, .faults = {{FaultKind::kKilled, 8, 1}, {FaultKind::kKilled, 16, 0}}});
+  EXPECT_EQ(run(world, {"--restarts", "2", "--tensorboard", root_ / "events"}).exit_code, 0) << said_;
+  const fs::directory_iterator files(root_ / "events");
+  EXPECT_EQ(std::distance(begin(files), end(files)), 3);
 }
 
 TEST_F(JobInVirtualTime, IsRestartedAsOftenAsAskedWithoutProgress) {

@@ -132,6 +132,7 @@ class SimulatedWorld::Instances : public std::enable_shared_from_this<Instances>
       return;
     }
     started_ = true;
+    began_ = world_.now_;
     proto::ReportItem item;
     item.mutable_shape()->set_total_steps(world_.setup_.steps);
     item.mutable_shape()->set_steps_per_epoch(world_.setup_.steps);
@@ -175,13 +176,13 @@ class SimulatedWorld::Instances : public std::enable_shared_from_this<Instances>
       return finish();
     }
     holds_ = drains_ && !last_part_;
-    if (!holds_) {
-      take_step();
-    }
-    later(holds_ ? kSoon : world_.setup_.step_seconds, [this] { advance(); });
+    const bool saves = !holds_ && take_step();
+    later(holds_ ? kSoon : world_.setup_.step_seconds + (saves ? world_.setup_.saving_seconds : 0),
+          [this] { advance(); });
   }
 
-  void take_step() {
+  /// Returns whether a checkpoint is taken after this step.
+  bool take_step() {
     weights_ = next_weights(weights_);
     ++step_;
     proto::ReportItem item;
@@ -191,13 +192,21 @@ class SimulatedWorld::Instances : public std::enable_shared_from_this<Instances>
     metrics.set_loss(static_cast<double>(static_cast<unsigned char>(weights_[2])));
     metrics.set_wall_seconds(static_cast<double>(step_));
     metrics.set_device_seconds(static_cast<double>(step_));
+    metrics.set_learning_rate(0.5 / static_cast<double>(step_));
+    data_seconds_ += world_.setup_.data_seconds;
+    metrics.mutable_elapsed()->set_wall_seconds(world_.now_ - began_);
+    metrics.mutable_elapsed()->set_data_seconds(data_seconds_);
+    metrics.mutable_elapsed()->set_saving_seconds(saving_seconds_);
     if (!report(item)) {
-      return;
+      return false;
     }
     const std::uint64_t every = reply_->checkpoint_every_steps();
-    if (reply_->takes_checkpoints() && ((every > 0 && step_ % every == 0) || step_ == requested_)) {
+    const bool saves = reply_->takes_checkpoints() && ((every > 0 && step_ % every == 0) || step_ == requested_);
+    if (saves) {
       store();
+      saving_seconds_ += world_.setup_.saving_seconds;
     }
+    return saves;
   }
 
   /// Sends the parts of a checkpoint: each instance owns a slice of the weights.
@@ -301,6 +310,9 @@ class SimulatedWorld::Instances : public std::enable_shared_from_this<Instances>
   std::optional<proto::JoinReply> reply_;
   std::string weights_ = simulated_weights(0);
   std::uint64_t step_ = 0;
+  double began_ = 0;  ///< Time at which training began.
+  double data_seconds_ = 0;
+  double saving_seconds_ = 0;
   std::uint64_t requested_ = 0;
   std::uint64_t stored_ = 0;
   std::optional<std::uint64_t> last_part_;

@@ -48,6 +48,8 @@ class SimulatedWorld final : public World {
     std::uint64_t steps = 20;
     double step_seconds = 0.5;
     double part_seconds = 0.3;  ///< Time that the parts of a checkpoint take to arrive.
+    double data_seconds = 0;    ///< Part of each step that replicas wait for data.
+    double saving_seconds = 0;  ///< Time that replicas wait while a checkpoint is taken, before the next step.
     std::vector<Fault> faults = {};
   };
 

@@ -64,6 +64,21 @@ TEST(Exposition, WritesEveryNumber) {
   EXPECT_EQ(page.text().substr(head), "a 0.1\na 1e+300\na -0\na 16777217\na NaN\na +Inf\na -Inf\n");
 }
 
+proto::Goodput some_goodput() {
+  proto::Goodput goodput;
+  goodput.set_ratio(0.75);
+  goodput.set_total_seconds(20);
+  goodput.set_redone_steps(10);
+  goodput.set_step_seconds(14);
+  goodput.set_evaluation_seconds(1);
+  goodput.set_start_seconds(2);
+  goodput.set_data_seconds(0.5);
+  goodput.set_saving_seconds(0.25);
+  goodput.set_redone_seconds(1.25);
+  goodput.set_down_seconds(1.5);
+  return goodput;
+}
+
 JobMetrics everything() {
   return {.version = "1.2.3",
           .start_time_seconds = 1.7e9,
@@ -78,11 +93,15 @@ JobMetrics everything() {
           .loss = 0.3125,
           .accuracy = 0.875,
           .evaluation = JobMetrics::Evaluation{.loss = 0.5, .accuracy = 0.75},
+          .steps_executed = 350,
+          .samples = 44800,
           .items = 12,
           .samples_per_second = 5120,
           .slowest = JobMetrics::SlowestReplica{3, 0.2, 0.1},
           .restarts = 2,
-          .checkpoint = JobMetrics::Checkpoint{.step = 300, .age_seconds = 41.5}};
+          .checkpoints = 6,
+          .checkpoint = JobMetrics::Checkpoint{.step = 300, .age_seconds = 41.5},
+          .goodput = some_goodput()};
 }
 
 TEST(JobMetrics, AreEachOnThePage) {
@@ -102,12 +121,24 @@ TEST(JobMetrics, AreEachOnThePage) {
                              "poprun_emu_accuracy_ratio 0.875",
                              "poprun_emu_evaluation_loss 0.5",
                              "poprun_emu_evaluation_accuracy_ratio 0.75",
-                             "poprun_emu_items 12",
+                             "poprun_emu_steps_total 350",
+                             "poprun_emu_samples_total 44800",
+                             "poprun_emu_items_total 12",
                              "poprun_emu_samples_per_second 5120",
                              "poprun_emu_slowest_replica 3",
                              "poprun_emu_slowest_replica_step_seconds 0.2",
                              "poprun_emu_other_replicas_step_seconds 0.1",
                              "poprun_emu_restarts_total 2",
+                             "poprun_emu_checkpoints_total 6",
+                             "poprun_emu_wall_seconds_total{part=\"step\"} 14",
+                             "poprun_emu_wall_seconds_total{part=\"evaluation\"} 1",
+                             "poprun_emu_wall_seconds_total{part=\"start\"} 2",
+                             "poprun_emu_wall_seconds_total{part=\"data\"} 0.5",
+                             "poprun_emu_wall_seconds_total{part=\"saving\"} 0.25",
+                             "poprun_emu_wall_seconds_total{part=\"redone\"} 1.25",
+                             "poprun_emu_wall_seconds_total{part=\"down\"} 1.5",
+                             "poprun_emu_redone_steps_total 10",
+                             "poprun_emu_goodput_ratio 0.75",
                              "poprun_emu_checkpoint_step 300",
                              "poprun_emu_checkpoint_age_seconds 41.5"}) {
     EXPECT_THAT(page, HasSubstr(std::string("\n") + sample + "\n"));
@@ -119,7 +150,7 @@ TEST(JobMetrics, ThatAreNotKnownAreLeftOut) {
   EXPECT_THAT(page, HasSubstr("\npoprun_emu_phase{phase=\"starting\"} 1\n"));
   EXPECT_THAT(page, HasSubstr("\npoprun_emu_instances_joined 0\n"));
   for (const char* name : {"step", "epoch", "loss", "accuracy", "evaluation", "items", "samples", "slowest", "restarts",
-                           "checkpoint", "heartbeat"}) {
+                           "checkpoint", "heartbeat", "wall", "redone", "goodput"}) {
     EXPECT_THAT(page, Not(HasSubstr(std::string("poprun_emu_") + name)));
   }
 }
@@ -148,7 +179,7 @@ TEST(JobMetrics, AreAPageInTheFormat) {
       EXPECT_EQ(match[1], name) << "a sample below another metric's head";
     }
   }
-  EXPECT_EQ(seen.size(), 22U);
+  EXPECT_EQ(seen.size(), 28U);
 }
 
 TEST(HttpHead, NamesThePageOrTheReasonWhyNot) {
@@ -184,10 +215,12 @@ class MetricsServerTest : public ::testing::Test {
 
   void start(MetricsServer::Limits limits = kShort, std::string page = "page\n") {
     auto server = MetricsServer::start(
-        loop_, "127.0.0.1", 0, [page = std::move(page)] { return page; }, identity_, limits);
+        loop_, "127.0.0.1", 0,
+        {.metrics = [page = std::move(page)] { return page; }, .status = [] { return std::string("{}\n"); }}, identity_,
+        limits);
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
-    EXPECT_EQ(server_->url(), fmt::format("{}://127.0.0.1:{}/metrics", identity_ ? "https" : "http", server_->port()));
+    EXPECT_EQ(server_->url(), fmt::format("{}://127.0.0.1:{}/", identity_ ? "https" : "http", server_->port()));
     thread_ = std::thread([this] { loop_.run(); });
   }
 
@@ -245,6 +278,19 @@ TEST_F(MetricsServerTest, ServesThePages) {
   EXPECT_THAT(answer("GET /healthz HTTP/1.0\r\n\r\n"), EndsWith("\r\n\r\nok\n"));
 }
 
+TEST_F(MetricsServerTest, ServesTheLivePageWithRulesForTheBrowser) {
+  start();
+  const std::string page = answer("GET / HTTP/1.1\r\nAuthorization: Bearer wrong\r\n\r\n");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\nContent-Security-Policy: default-src 'none'; script-src 'sha256-"));
+  EXPECT_THAT(page, EndsWith("</html>\n"));
+  const std::string status = answer("GET /status.json?x=1 HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(status, HasSubstr("\r\nContent-Type: application/json\r\n"));
+  EXPECT_THAT(status, HasSubstr("\r\nX-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(status, EndsWith("\r\n\r\n{}\n"));
+}
+
 /// Returns what an HTTPS client gets that trusts the authorities of `identity`.
 std::string answer_over_tls(tcp::socket socket, const TlsIdentity& identity, const std::string& request) {
   asio::ssl::context context(asio::ssl::context::tls_client);
@@ -281,7 +327,7 @@ TEST_F(MetricsServerTest, EndsClientsThatDoNotFinishTheHandshake) {
 
 TEST_F(MetricsServerTest, RefusesEverythingElse) {
   start();
-  EXPECT_THAT(answer("GET / HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 Not Found\r\n"));
+  EXPECT_THAT(answer("GET /page.js HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 Not Found\r\n"));
   EXPECT_THAT(answer("GET /metrics/../x HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 404 "));
   const std::string post = answer("POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nab");
   EXPECT_THAT(post, StartsWith("HTTP/1.1 405 Method Not Allowed\r\n"));
@@ -308,7 +354,7 @@ TEST_F(MetricsServerTest, AnswersOneRequestThatComesInPieces) {
 }
 
 TEST_F(MetricsServerTest, KeepsNoMoreOfARequestThanItMay) {
-  start();
+  start({.request_bytes = 2048, .connections = 4, .time = 10s});
   tcp::socket socket = connect();
   // The request far exceeds the socket buffers. If it were not read to its end, a reset would discard the answer.
   const std::string huge = "GET /metrics HTTP/1.1\r\nX: " + std::string(8 << 20, 'x');

@@ -579,6 +579,12 @@ TEST(Options, MetricsAreServedWhereAskedFor) {
   EXPECT_THAT(error_of({"--metrics-address", "localhost"}), HasSubstr("an IP address, such as 127.0.0.1 or ::"));
 }
 
+TEST(Options, NameTheFolderForTensorBoard) {
+  EXPECT_EQ(parse({})->output.tensorboard, "");
+  EXPECT_EQ(parse({"--tensorboard", "runs/first"})->output.tensorboard, "runs/first");
+  EXPECT_THAT(error_of({"--tensorboard="}), HasSubstr("needs a value"));
+}
+
 TEST(Options, NeedExactlyOneTrainCfg) {
   const auto none = parse_options(Args{"-n", "4"}, "");
   const auto two = parse_options(Args{"a.cfg", "b.cfg"}, "");

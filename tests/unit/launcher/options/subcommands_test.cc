@@ -127,7 +127,7 @@ TEST(Subcommands, AreSuggestedForAWordThatIsNoFile) {
   EXPECT_EQ(complaint_of({"model", "-n", "4"}), "no file and no subcommand called 'model'; did you mean models?");
   EXPECT_THAT(complaint_of({"job42"}),
               StartsWith("no file and no subcommand called 'job42'; the subcommands are check, "
-                         "estimate, profile, validate, models, help"));
+                         "estimate, profile, validate, report, models, help"));
   EXPECT_EQ(complaint_of({"./chek"}), "./chek: no such file");
   EXPECT_EQ(complaint_of({"training.steps=5"}), "training.steps=5: no such file; did you mean --training.steps=5?");
   EXPECT_EQ(complaint_of({"profile", "job42"}), "job42: no such file");

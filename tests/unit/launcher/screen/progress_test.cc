@@ -155,6 +155,27 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "results in     out\n");
 }
 
+TEST(Summary, GivesTheGoodputAndWhereTheRestOfTheTimeWent) {
+  proto::Profile trained = profile();
+  proto::Goodput& goodput = *trained.mutable_goodput();
+  goodput.set_ratio(0.8);
+  goodput.set_total_seconds(100);
+  goodput.set_attempts(1);
+  goodput.set_step_seconds(75);
+  goodput.set_evaluation_seconds(5);
+  goodput.set_start_seconds(12);
+  goodput.set_data_seconds(6);
+  goodput.set_saving_seconds(2);
+  EXPECT_THAT(summary(trained, "out"),
+              HasSubstr("\ngoodput        80.0 % of 100.00 s wall: steps 75.00 s, evaluation 5.00 s\n"
+                        "  lost         start 12.00 s, data 6.00 s, saving 2.00 s\n"));
+  goodput.set_attempts(2);
+  goodput.set_redone_seconds(1);
+  goodput.set_redone_steps(3);
+  goodput.set_down_seconds(1.5);
+  EXPECT_THAT(summary(trained, "out"), HasSubstr("saving 2.00 s, redone 1.00 s (3 steps), down 1.50 s (1 restart)\n"));
+}
+
 TEST(Summary, GivesEachIpuItsTime) {
   proto::Profile two = profile();
   two.mutable_device()->set_utilisation(0.7504);

@@ -51,6 +51,17 @@ TEST_F(StragglersTest, AreNamedOnceWithTheFactorAndTheSteps) {
   EXPECT_FALSE(run({1, 1, 2.5, 1.2}, 100));
 }
 
+TEST_F(StragglersTest, GiveTheTimeOfEachReplica) {
+  EXPECT_EQ(stragglers_.step_seconds(), (std::vector<double>{0, 0, 0, 0}));
+  run({1, 1, 2.5, 1.25}, 2);
+  EXPECT_EQ(stragglers_.step_seconds(), (std::vector<double>{1, 1, 2.5, 1.25})) << "before a stretch ends";
+  run({1, 1, 2.5, 1.25}, 8);
+  run({1, 1, 5, 1.25}, 9);
+  EXPECT_EQ(stragglers_.step_seconds(), (std::vector<double>{1, 1, 2.5, 1.25})) << "of the last stretch";
+  run({1, 1, 5, 1.25}, 1);
+  EXPECT_EQ(stragglers_.step_seconds(), (std::vector<double>{1, 1, 5, 1.25}));
+}
+
 TEST_F(StragglersTest, TheMessageNamesTheReplicaItsHostAndBothTimes) {
   proto::Topology topology;
   topology.set_num_replicas(4);
