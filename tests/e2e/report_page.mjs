@@ -13,28 +13,40 @@ const page = await browser.newPage({viewport: {width: Number(width), height: 900
 const seen = {errors: [], requests: [], jobs: []};
 page.on('console', (message) => message.type() === 'error' && seen.errors.push(message.text()));
 page.on('pageerror', (error) => seen.errors.push(String(error)));
-page.on('request', (request) => !request.url().startsWith('file:') && !request.url().startsWith('data:') && seen.requests.push(request.url()));
+page.on(
+  'request',
+  (request) =>
+    !request.url().startsWith('file:') && !request.url().startsWith('data:') && seen.requests.push(request.url()),
+);
 await page.goto(`file://${resolve(report)}`);
 await page.waitForFunction(() => document.body.dataset.ready, undefined, {timeout: 60000});
-const jobs = await page.locator('select[aria-label=job] option').count() || 1;
+const jobs = (await page.locator('select[aria-label=job] option').count()) || 1;
 
 /** Returns what a reader sees of the view that is shown. */
-const look = () => page.evaluate(() => ({
-  view: document.body.dataset.ready,
-  heading: document.querySelector('h1')?.textContent ?? '',
-  alerts: [...document.querySelectorAll('[role=alert]')].filter((e) => !e.hidden && e.textContent).map((e) => e.textContent),
-  wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
-  empty: [...document.querySelectorAll('canvas')].filter((c) => c.width === 0 || c.height === 0).length,
-  words: document.getElementById('main').innerText,
-}));
+const look = () =>
+  page.evaluate(() => ({
+    view: document.body.dataset.ready,
+    heading: document.querySelector('h1')?.textContent ?? '',
+    alerts: [...document.querySelectorAll('[role=alert]')]
+      .filter((e) => !e.hidden && e.textContent)
+      .map((e) => e.textContent),
+    wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
+    empty: [...document.querySelectorAll('canvas')].filter((c) => c.width === 0 || c.height === 0).length,
+    words: document.getElementById('main').innerText,
+  }));
 
 for (let job = 0; job < jobs; ++job) {
-  await page.evaluate((index) => { location.hash = `summary/${index}`; }, job);
+  await page.evaluate((index) => {
+    location.hash = `summary/${index}`;
+  }, job);
   await page.waitForFunction(() => document.body.dataset.ready === 'summary');
   const tabs = await page.locator('nav a').count();
   const views = [];
   for (let tab = 1; tab <= tabs; ++tab) {
-    const id = await page.locator('nav a').nth(tab - 1).evaluate((a) => a.hash.slice(1).split('/')[0]);
+    const id = await page
+      .locator('nav a')
+      .nth(tab - 1)
+      .evaluate((a) => a.hash.slice(1).split('/')[0]);
     await page.keyboard.press(String(tab));
     await page.waitForFunction((name) => document.body.dataset.ready === name, id, {timeout: 60000});
     await page.waitForTimeout(100);

@@ -18,12 +18,15 @@ export async function readData(base64) {
 /** Returns, by step number: {text, functionName, row}; row is the OperatorRow, or undefined for calls and repeats. */
 function namesOfSteps(report) {
   const names = [];
-  const add = (nodes, functionName) => nodes.forEach((node) => {
-    names[node.step] = {text: node.text, functionName, row: undefined};
-    add(node.nodes, functionName);
-  });
+  const add = (nodes, functionName) =>
+    nodes.forEach((node) => {
+      names[node.step] = {text: node.text, functionName, row: undefined};
+      add(node.nodes, functionName);
+    });
   report.functions.forEach((tree) => add(tree.nodes, tree.name));
-  report.operators.forEach((row) => { (names[row.step] ??= {text: row.operation, functionName: row.function}).row = row; });
+  report.operators.forEach((row) => {
+    (names[row.step] ??= {text: row.operation, functionName: row.function}).row = row;
+  });
   return names;
 }
 
@@ -33,14 +36,22 @@ export class TileMemory {
     this.report = report;
     this.steps = report.steps;
     this.ipus = report.ipus.map((ipu) => {
-      const tiles = ipu.classes.reduce((most, one) => one.tiles.reduce((m, span) => Math.max(m, span.last + 1), most), 0);
+      const tiles = ipu.classes.reduce(
+        (most, one) => one.tiles.reduce((m, span) => Math.max(m, span.last + 1), most),
+        0,
+      );
       const classOf = new Int32Array(tiles);
       ipu.classes.forEach((one, c) => one.tiles.forEach((span) => classOf.fill(c, span.first, span.last + 1)));
       const begin = new Uint32Array(ipu.classes.length + 1);
-      ipu.classes.forEach((one, c) => { begin[c + 1] = begin[c] + one.variables.length; });
+      ipu.classes.forEach((one, c) => {
+        begin[c + 1] = begin[c] + one.variables.length;
+      });
       const variables = new Uint32Array(begin.at(-1));
       const bytes = new Uint32Array(begin.at(-1));
-      ipu.classes.forEach((one, c) => { variables.set(one.variables, begin[c]); bytes.set(one.bytes, begin[c]); });
+      ipu.classes.forEach((one, c) => {
+        variables.set(one.variables, begin[c]);
+        bytes.set(one.bytes, begin[c]);
+      });
       return {tiles, classOf, begin, variables, bytes, bytesPerTile: ipu.bytesPerTile, ipu};
     });
     this.live = new Uint8Array(report.variables.length);
@@ -77,7 +88,8 @@ export class TileMemory {
   contents(ipu, tile, step) {
     const one = this.report.ipus[ipu].classes[this.ipus[ipu].classOf[tile]];
     const live = step === undefined ? null : this.liveAt(step);
-    return one.variables.map((index, k) => ({variable: this.report.variables[index], index, bytes: one.bytes[k], offset: one.offsets[k]}))
+    return one.variables
+      .map((index, k) => ({variable: this.report.variables[index], index, bytes: one.bytes[k], offset: one.offsets[k]}))
       .filter((held) => !live || live[held.index])
       .sort((a, b) => a.offset - b.offset || a.index - b.index);
   }
@@ -93,5 +105,11 @@ export class TileMemory {
 }
 
 /** The name of each activity of a timeline's bar (proto/report.proto, Doing), with its colour. */
-export const doings = [['sync', '#9aa5b1'], ['exchange', '#f28e2b'], ['compute', '#4e79a7'], ['links', '#e15759'],
-  ['host', '#59a14f'], ['Streaming Memory', '#b07aa1']];
+export const doings = [
+  ['sync', '#9aa5b1'],
+  ['exchange', '#f28e2b'],
+  ['compute', '#4e79a7'],
+  ['links', '#e15759'],
+  ['host', '#59a14f'],
+  ['Streaming Memory', '#b07aa1'],
+];

@@ -11,7 +11,9 @@ export function h(tag, attributes = {}, ...children) {
       element.setAttribute(name, value === true ? '' : value);
     }
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false),
+  );
   return element;
 }
 
@@ -30,7 +32,8 @@ export function bytesText(bytes) {
 
 /** Seconds with a suitable unit: "214.8 us", "1.52 s". */
 export function secondsText(seconds) {
-  const [scale, unit] = seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
+  const [scale, unit] =
+    seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
   return `${Number((seconds * scale).toPrecision(4))} ${unit}`;
 }
 
@@ -43,19 +46,26 @@ export const percentText = (fraction) => `${(100 * fraction).toFixed(fraction > 
  * Rows with onselect can be reached with the Tab and arrow keys, and selected with Enter.
  */
 export function table(columns, rows, options = {}) {
-  const state = {sort: options.sort ?? -1, descending: options.descending ?? true, limit: options.limit ?? 100, filter: ''};
+  const state = {
+    sort: options.sort ?? -1,
+    descending: options.descending ?? true,
+    limit: options.limit ?? 100,
+    filter: '',
+  };
   const body = h('tbody');
   const head = h('tr');
   const count = h('p', {class: 'hint'});
   const textOf = (column, row) => (column.text ? column.text(row) : String(column.value(row)));
   const plain = (column, row) => {
     const text = textOf(column, row);
-    return typeof text === 'string' ? text : text?.textContent ?? '';
+    return typeof text === 'string' ? text : (text?.textContent ?? '');
   };
 
   function shownRows() {
     const needle = state.filter.toLowerCase();
-    const kept = needle ? rows.filter((row) => columns.some((c) => plain(c, row).toLowerCase().includes(needle))) : [...rows];
+    const kept = needle
+      ? rows.filter((row) => columns.some((c) => plain(c, row).toLowerCase().includes(needle)))
+      : [...rows];
     if (state.sort >= 0) {
       const {value} = columns[state.sort];
       const sign = state.descending ? -1 : 1;
@@ -68,18 +78,23 @@ export function table(columns, rows, options = {}) {
   }
 
   function drawHead() {
-    head.replaceChildren(...columns.map((column, k) => {
-      const mark = state.sort === k ? (state.descending ? ' ▾' : ' ▴') : '';
-      const sort = () => {
-        state.descending = state.sort === k ? !state.descending : column.number ?? false;
-        state.sort = k;
-        draw();
-        head.children[k].firstChild.focus();
-      };
-      const order = state.sort === k ? (state.descending ? 'descending' : 'ascending') : 'none';
-      return h('th', {class: column.number ? 'number' : '', scope: 'col', 'aria-sort': order},
-        h('button', {class: 'plain', title: column.help, onclick: sort}, column.title + mark));
-    }));
+    head.replaceChildren(
+      ...columns.map((column, k) => {
+        const mark = state.sort === k ? (state.descending ? ' ▾' : ' ▴') : '';
+        const sort = () => {
+          state.descending = state.sort === k ? !state.descending : (column.number ?? false);
+          state.sort = k;
+          draw();
+          head.children[k].firstChild.focus();
+        };
+        const order = state.sort === k ? (state.descending ? 'descending' : 'ascending') : 'none';
+        return h(
+          'th',
+          {class: column.number ? 'number' : '', scope: 'col', 'aria-sort': order},
+          h('button', {class: 'plain', title: column.help, onclick: sort}, column.title + mark),
+        );
+      }),
+    );
   }
 
   function keys(event) {
@@ -95,37 +110,105 @@ export function table(columns, rows, options = {}) {
   function draw() {
     drawHead();
     const kept = shownRows();
-    body.replaceChildren(...kept.slice(0, state.limit).map((row) => {
-      const cells = columns.map((c) => h('td', {class: c.number ? 'number' : ''}, textOf(c, row)));
-      const chosen = options.onselect && {tabindex: 0, class: 'choice', onkeydown: keys, onclick: () => options.onselect(row)};
-      return h('tr', chosen || {}, cells);
-    }));
+    body.replaceChildren(
+      ...kept.slice(0, state.limit).map((row) => {
+        const cells = columns.map((c) => h('td', {class: c.number ? 'number' : ''}, textOf(c, row)));
+        const chosen = options.onselect && {
+          tabindex: 0,
+          class: 'choice',
+          onkeydown: keys,
+          onclick: () => options.onselect(row),
+        };
+        return h('tr', chosen || {}, cells);
+      }),
+    );
     const more = kept.length - state.limit;
-    count.replaceChildren(`${grouped(Math.min(kept.length, state.limit))} of ${grouped(kept.length)} rows`,
-      more > 0 ? h('button', {onclick: () => { state.limit += 1000; draw(); }}, `show ${grouped(Math.min(more, 1000))} more`) : '');
+    count.replaceChildren(
+      `${grouped(Math.min(kept.length, state.limit))} of ${grouped(kept.length)} rows`,
+      more > 0
+        ? h(
+            'button',
+            {
+              onclick: () => {
+                state.limit += 1000;
+                draw();
+              },
+            },
+            `show ${grouped(Math.min(more, 1000))} more`,
+          )
+        : '',
+    );
   }
 
   draw();
-  const filter = options.filter && h('input', {type: 'search', placeholder: 'filter', 'aria-label': `filter ${options.label ?? 'rows'}`,
-    oninput: (event) => { state.filter = event.target.value; draw(); }});
-  return h('div', {class: 'table'}, filter, h('table', {}, h('thead', {}, head), body), rows.length > state.limit || filter ? count : null);
+  const filter =
+    options.filter &&
+    h('input', {
+      type: 'search',
+      placeholder: 'filter',
+      'aria-label': `filter ${options.label ?? 'rows'}`,
+      oninput: (event) => {
+        state.filter = event.target.value;
+        draw();
+      },
+    });
+  return h(
+    'div',
+    {class: 'table'},
+    filter,
+    h('table', {}, h('thead', {}, head), body),
+    rows.length > state.limit || filter ? count : null,
+  );
 }
 
 /** Returns a figure with a caption: the caption says what is counted, on which clock, and what is left out. */
 export const figure = (caption, ...content) => h('figure', {}, h('figcaption', {}, caption), ...content);
 
 /** Returns pairs of a term and its value as a definition list. Pairs that are null are left out. */
-export const facts = (pairs) => h('dl', {class: 'facts'},
-  pairs.filter(Boolean).map(([term, value]) => [h('dt', {}, term), h('dd', {}, value)]));
+export const facts = (pairs) =>
+  h(
+    'dl',
+    {class: 'facts'},
+    pairs.filter(Boolean).map(([term, value]) => [h('dt', {}, term), h('dd', {}, value)]),
+  );
 
 /** The colour of a category, by its index. */
-const palette = ['#4e79a7', '#f28e2b', '#e15759', '#76b7b2', '#59a14f', '#edc948', '#b07aa1', '#ff9da7', '#9c755f', '#86bcb6',
-  '#d37295', '#a0cbe8', '#8cd17d', '#b6992d', '#499894', '#d4a6c8', '#868e96'];
+const palette = [
+  '#4e79a7',
+  '#f28e2b',
+  '#e15759',
+  '#76b7b2',
+  '#59a14f',
+  '#edc948',
+  '#b07aa1',
+  '#ff9da7',
+  '#9c755f',
+  '#86bcb6',
+  '#d37295',
+  '#a0cbe8',
+  '#8cd17d',
+  '#b6992d',
+  '#499894',
+  '#d4a6c8',
+  '#868e96',
+];
 export const colourOf = (index) => palette[index % palette.length];
 
 /** Returns a legend: [[name, colour, text], ...]. */
-export const legend = (entries) => h('ul', {class: 'legend'}, entries.map(([name, colour, text]) =>
-  h('li', {}, h('span', {class: 'swatch', style: `background:${colour}`}), name, text ? h('span', {class: 'hint'}, ` ${text}`) : null)));
+export const legend = (entries) =>
+  h(
+    'ul',
+    {class: 'legend'},
+    entries.map(([name, colour, text]) =>
+      h(
+        'li',
+        {},
+        h('span', {class: 'swatch', style: `background:${colour}`}),
+        name,
+        text ? h('span', {class: 'hint'}, ` ${text}`) : null,
+      ),
+    ),
+  );
 
 /**
  * Returns a canvas that draws itself when its size or the colours change. `draw(context, width, height, theme)` uses CSS
@@ -158,5 +241,12 @@ export function canvas(height, label, draw) {
 export function theme() {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  return {text: colour('text'), faint: colour('faint'), line: colour('line'), back: colour('back'), accent: colour('accent'), bad: colour('bad')};
+  return {
+    text: colour('text'),
+    faint: colour('faint'),
+    line: colour('line'),
+    back: colour('back'),
+    accent: colour('accent'),
+    bad: colour('bad'),
+  };
 }

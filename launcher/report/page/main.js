@@ -19,17 +19,43 @@ function show(data) {
   const job = data.jobs[index];
   const able = views.filter((view) => view.applies(job, data));
   const view = able.find((one) => one.id === at.view) ?? able[0];
-  const tabs = able.map((one, k) => h('a', {href: `#${one.id}/${index}`, 'aria-current': one === view ? 'page' : undefined,
-    title: `key ${k + 1}`}, one.title));
-  const jobs = data.jobs.length < 2 ? null : h('select', {'aria-label': 'job',
-    onchange: (event) => { location.hash = `${view.id}/${event.target.value}`; }},
-    data.jobs.map((one, k) => h('option', {value: k, selected: k === index}, one.name)));
+  const tabs = able.map((one, k) =>
+    h(
+      'a',
+      {href: `#${one.id}/${index}`, 'aria-current': one === view ? 'page' : undefined, title: `key ${k + 1}`},
+      one.title,
+    ),
+  );
+  const jobs =
+    data.jobs.length < 2
+      ? null
+      : h(
+          'select',
+          {
+            'aria-label': 'job',
+            onchange: (event) => {
+              location.hash = `${view.id}/${event.target.value}`;
+            },
+          },
+          data.jobs.map((one, k) => h('option', {value: k, selected: k === index}, one.name)),
+        );
   const dark = matchMedia('(prefers-color-scheme: dark)').matches;
   const other = (document.documentElement.dataset.theme ?? (dark ? 'dark' : 'light')) === 'dark' ? 'light' : 'dark';
   document.getElementById('header').replaceChildren(
-    h('strong', {}, jobs ? 'poprun-emu' : job.name), jobs ?? '',
+    h('strong', {}, jobs ? 'poprun-emu' : job.name),
+    jobs ?? '',
     h('nav', {'aria-label': 'views'}, tabs),
-    h('button', {onclick: () => { setTheme(other); show(data); }}, other));
+    h(
+      'button',
+      {
+        onclick: () => {
+          setTheme(other);
+          show(data);
+        },
+      },
+      other,
+    ),
+  );
   document.title = `${view.title}: ${job.name}`;
   const main = document.getElementById('main');
   main.replaceChildren();
@@ -40,15 +66,26 @@ function show(data) {
 async function start() {
   const data = await readData(document.getElementById('data').textContent);
   show(data);
-  addEventListener('hashchange', () => { show(data); document.getElementById('main').focus(); });
+  addEventListener('hashchange', () => {
+    show(data);
+    document.getElementById('main').focus();
+  });
   addEventListener('keydown', (event) => {
-    if (!event.ctrlKey && !event.altKey && !event.metaKey && !/INPUT|SELECT|TEXTAREA/.test(event.target.tagName) && /^[1-9]$/.test(event.key)) {
+    if (
+      !event.ctrlKey &&
+      !event.altKey &&
+      !event.metaKey &&
+      !/INPUT|SELECT|TEXTAREA/.test(event.target.tagName) &&
+      /^[1-9]$/.test(event.key)
+    ) {
       document.querySelectorAll('nav a')[Number(event.key) - 1]?.click();
     }
   });
 }
 
 start().catch((error) => {
-  document.getElementById('main').replaceChildren(h('p', {class: 'bad'}, `The data of this report cannot be read: ${error.message}`));
+  document
+    .getElementById('main')
+    .replaceChildren(h('p', {class: 'bad'}, `The data of this report cannot be read: ${error.message}`));
   throw error;
 });

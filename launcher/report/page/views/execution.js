@@ -1,10 +1,10 @@
 // When each IPU does what, in one call of the function that the host calls.
 import {facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
 import {doings} from '../data.js';
-import {Bars} from './timeline_data.js';
-import {timelineView} from './timeline_canvas.js';
-import {scheduleFigure} from './schedule.js';
-import {limitSentence, microBatchFunctions, utilisationSection} from './utilisation.js';
+import {Bars} from '../parts/timeline_data.js';
+import {timelineView} from '../parts/timeline_canvas.js';
+import {scheduleFigure} from '../parts/schedule.js';
+import {limitSentence, microBatchFunctions, utilisationSection} from '../parts/utilisation.js';
 
 const laneNames = ['tiles', 'links', 'I/O tiles'];
 
@@ -24,7 +24,10 @@ function describer(bars, job) {
       parts.has(step.functionName) && ['micro-batch', grouped(bars.microBatch[bar] + repeat + 1)],
       ['begins after', cyclesText(bars.begin[bar] + repeat * bars.distance[bar], bars.clock)],
       ['length', cyclesText(bars.length[bar], bars.clock)],
-      repeats > 1 && ['repeated', `bar ${grouped(repeat + 1)} of ${grouped(repeats)} equal bars, one every ${grouped(bars.distance[bar])} cycles`],
+      repeats > 1 && [
+        'repeated',
+        `bar ${grouped(repeat + 1)} of ${grouped(repeats)} equal bars, one every ${grouped(bars.distance[bar])} cycles`,
+      ],
       step.row?.plan && ['plan', step.row.plan],
     ];
   };
@@ -40,13 +43,24 @@ function timelineFigure(bars, job) {
     },
     textOf,
   });
-  const left = bars.leftOut > 0 ? h('p', {class: 'bad'},
-    `${grouped(bars.leftOut)} bars beyond the first ${grouped(bars.count)} are left out: `
-    + 'empty places near the end of this picture are not idle time. The figures by IPU below are complete unless they say otherwise.')
+  const left =
+    bars.leftOut > 0
+      ? h(
+          'p',
+          {class: 'bad'},
+          `${grouped(bars.leftOut)} bars beyond the first ${grouped(bars.count)} are left out: ` +
+            'empty places near the end of this picture are not idle time. The figures by IPU below are complete unless they say otherwise.',
+        )
       : null;
-  return figure([`One call of ${job.report.stepFunction}: ${cyclesText(bars.cycles, bars.clock)}. Device clock. `,
-    `${grouped(bars.drawn)} bars, stored as ${grouped(bars.count)}. Where a pixel holds several bars, the heights of its colours are `,
-    'their shares of its time.'], left, view);
+  return figure(
+    [
+      `One call of ${job.report.stepFunction}: ${cyclesText(bars.cycles, bars.clock)}. Device clock. `,
+      `${grouped(bars.drawn)} bars, stored as ${grouped(bars.count)}. Where a pixel holds several bars, the heights of its colours are `,
+      'their shares of its time.',
+    ],
+    left,
+    view,
+  );
 }
 
 /** Returns the table of busy, idle and activity by IPU. */
@@ -54,23 +68,52 @@ function byIpu(bars, job) {
   const stages = job.profile.device?.stages ?? [];
   const sums = bars.sums();
   const complete = bars.leftOut === 0;
-  const rows = bars.busy.map((busy, ipu) => ({ipu, busy, sums: sums[ipu] ?? [],
-    stages: stages.map((stage, k) => (stage.ipu === ipu ? k : -1)).filter((k) => k >= 0)}));
+  const rows = bars.busy.map((busy, ipu) => ({
+    ipu,
+    busy,
+    sums: sums[ipu] ?? [],
+    stages: stages.map((stage, k) => (stage.ipu === ipu ? k : -1)).filter((k) => k >= 0),
+  }));
   const cell = (of) => (row) => h('span', {title: secondsText(of(row) / bars.clock)}, grouped(of(row)));
   const cycles = (title, of, help) => ({title, number: true, help, value: of, text: cell(of)});
   const wrong = complete ? rows.filter((row) => row.sums.reduce((a, b) => a + b, 0) !== row.busy) : [];
   const used = doings.map((doing, k) => [doing[0], k]).filter(([, k]) => rows.some((row) => row.sums[k] > 0));
-  return figure([`Cycles of each IPU's tiles in this call of ${grouped(bars.cycles)} cycles. Device clock. Busy is the time in which the tiles do not wait `,
-    'for other IPUs of the replica; it includes waiting for the links and for I/O tiles. ',
-    complete ? 'Activities sum to busy.' : 'Activities are counted from the bars that are not left out.'],
-  wrong.length > 0 && h('p', {class: 'bad'}, `The bars of IPU ${wrong.map((row) => row.ipu).join(', ')} do not sum to its busy cycles.`),
-  table([{title: 'IPU', number: true, value: (row) => row.ipu},
-    ...(stages.length > 1 ? [{title: 'stages', value: (row) => row.stages.join(', ')}] : []),
-    cycles('busy', (row) => row.busy), {title: 'busy, time', number: true, value: (row) => row.busy,
-      text: (row) => secondsText(row.busy / bars.clock)},
-    {title: 'busy, share', number: true, value: (row) => row.busy, text: (row) => percentText(row.busy / bars.cycles)},
-    cycles('idle', (row) => bars.cycles - row.busy),
-    ...used.map(([name, k]) => cycles(name, (row) => row.sums[k] ?? 0))], rows, {limit: 64}));
+  return figure(
+    [
+      `Cycles of each IPU's tiles in this call of ${grouped(bars.cycles)} cycles. Device clock. Busy is the time in which the tiles do not wait `,
+      'for other IPUs of the replica; it includes waiting for the links and for I/O tiles. ',
+      complete ? 'Activities sum to busy.' : 'Activities are counted from the bars that are not left out.',
+    ],
+    wrong.length > 0 &&
+      h(
+        'p',
+        {class: 'bad'},
+        `The bars of IPU ${wrong.map((row) => row.ipu).join(', ')} do not sum to its busy cycles.`,
+      ),
+    table(
+      [
+        {title: 'IPU', number: true, value: (row) => row.ipu},
+        ...(stages.length > 1 ? [{title: 'stages', value: (row) => row.stages.join(', ')}] : []),
+        cycles('busy', (row) => row.busy),
+        {
+          title: 'busy, time',
+          number: true,
+          value: (row) => row.busy,
+          text: (row) => secondsText(row.busy / bars.clock),
+        },
+        {
+          title: 'busy, share',
+          number: true,
+          value: (row) => row.busy,
+          text: (row) => percentText(row.busy / bars.cycles),
+        },
+        cycles('idle', (row) => bars.cycles - row.busy),
+        ...used.map(([name, k]) => cycles(name, (row) => row.sums[k] ?? 0)),
+      ],
+      rows,
+      {limit: 64},
+    ),
+  );
 }
 
 export const view = {
@@ -81,14 +124,26 @@ export const view = {
     const device = job.profile.device ?? {};
     const bars = new Bars(job.report.timeline);
     const steps = job.profile.config?.inference ? 'batch' : 'step';
-    root.append(h('h1', {}, 'Execution'), limitSentence(job, bars),
-      facts([['device step', `${secondsText(device.stepSeconds)} a ${steps}`],
+    root.append(
+      h('h1', {}, 'Execution'),
+      limitSentence(job, bars),
+      facts([
+        ['device step', `${secondsText(device.stepSeconds)} a ${steps}`],
         ['one call', `${cyclesText(bars.cycles, bars.clock)} at ${(bars.clock / 1e9).toFixed(3)} GHz`],
-        device.host?.callsAreCounted && ['host call',
-          `${secondsText(device.host.callSeconds)} a ${steps} in addition, not part of the timeline`],
-        bars.busy.length > 1 && ['busy', `${percentText(device.utilisation)} of the IPUs' cycles (IPUs wait for one another in the rest)`]]),
-      h('h2', {}, 'Timeline'), timelineFigure(bars, job),
-      h('h2', {}, 'Busy and idle by IPU'), byIpu(bars, job));
+        device.host?.callsAreCounted && [
+          'host call',
+          `${secondsText(device.host.callSeconds)} a ${steps} in addition, not part of the timeline`,
+        ],
+        bars.busy.length > 1 && [
+          'busy',
+          `${percentText(device.utilisation)} of the IPUs' cycles (IPUs wait for one another in the rest)`,
+        ],
+      ]),
+      h('h2', {}, 'Timeline'),
+      timelineFigure(bars, job),
+      h('h2', {}, 'Busy and idle by IPU'),
+      byIpu(bars, job),
+    );
     if (job.report.schedule) {
       root.append(h('h2', {}, 'Schedule of the pipeline'), scheduleFigure(job.report.schedule));
     }

@@ -1,9 +1,9 @@
 import {figure, grouped, h, legend, secondsText} from '../dom.js';
-import {colours, curveOfTile, livenessCurve} from './curve.js';
-import {scaleLegend, sumFrame, tileMap} from './frame.js';
-import {bytes, chosenOf, cyclesOf, ipuSelect, layerOf, stepText} from './steps.js';
-import {tilePanel} from './tile_contents.js';
-import {Zoom, zoomControls} from './zoom.js';
+import {colours, curveOfTile, livenessCurve} from '../parts/curve.js';
+import {scaleLegend, sumFrame, tileMap} from '../parts/frame.js';
+import {bytes, chosenOf, cyclesOf, ipuSelect, layerOf, stepText} from '../parts/steps.js';
+import {tilePanel} from '../parts/tile_contents.js';
+import {Zoom, zoomControls} from '../parts/zoom.js';
 
 /** Returns the name of a step with its layer and device time. */
 function describe(job, step) {
@@ -13,7 +13,9 @@ function describe(job, step) {
   if (row && row.calls > 0) {
     const cycles = cyclesOf(row.cost) / row.calls;
     const clock = job.profile.device?.clockHz;
-    texts.push(`${grouped(Math.round(cycles))} cycles${clock ? ` (${secondsText(cycles / clock)}, device clock)` : ''} each time`);
+    texts.push(
+      `${grouped(Math.round(cycles))} cycles${clock ? ` (${secondsText(cycles / clock)}, device clock)` : ''} each time`,
+    );
     texts.push(row.plan && `plan: ${row.plan}`);
   }
   return texts.filter(Boolean).join('; ');
@@ -31,18 +33,42 @@ function sourceOf(job, chosen) {
   const stated = tile === ipu.fullestTile.tile ? ipu.fullestTile.liveness : null;
   const differs = (sum, k) => sum + computed.alwaysLive !== stated.alwaysLive + (stated.notAlwaysLive[k] ?? 0);
   const step = stated ? computed.notAlwaysLive.findIndex(differs) : -1;
-  return {curve: stated ?? computed, limit: ipu.bytesPerTile, title: `tile ${grouped(tile)} of IPU ${chosen.ipu}`,
-    check: step < 0 ? '' : `Warning: the variables of tile ${tile} do not sum to the profile's curve at step ${step}.`};
+  return {
+    curve: stated ?? computed,
+    limit: ipu.bytesPerTile,
+    title: `tile ${grouped(tile)} of IPU ${chosen.ipu}`,
+    check: step < 0 ? '' : `Warning: the variables of tile ${tile} do not sum to the profile's curve at step ${step}.`,
+  };
 }
 
 /** Returns the table of the IPUs in a frame: {element, show: (sums, step)}. The sums must agree with the report's liveness. */
 function ipuSums(job) {
   const warning = h('p', {class: 'bad', role: 'alert', hidden: true});
   const cells = job.report.ipus.map(() => [0, 1, 2, 3, 4, 5].map(() => h('td', {class: 'number'})));
-  const head = ['IPU', 'live on all tiles', 'liveness in the profile', 'of its memory', 'fullest tile', 'tiles over',
-    'tiles with bytes beyond the end'].map((text) => h('th', {class: 'number', scope: 'col'}, text));
-  const element = h('div', {class: 'table'}, warning, h('table', {}, h('thead', {}, h('tr', {}, head)),
-    h('tbody', {}, cells.map((row, k) => h('tr', {}, h('td', {class: 'number'}, String(k)), row)))));
+  const head = [
+    'IPU',
+    'live on all tiles',
+    'liveness in the profile',
+    'of its memory',
+    'fullest tile',
+    'tiles over',
+    'tiles with bytes beyond the end',
+  ].map((text) => h('th', {class: 'number', scope: 'col'}, text));
+  const element = h(
+    'div',
+    {class: 'table'},
+    warning,
+    h(
+      'table',
+      {},
+      h('thead', {}, h('tr', {}, head)),
+      h(
+        'tbody',
+        {},
+        cells.map((row, k) => h('tr', {}, h('td', {class: 'number'}, String(k)), row)),
+      ),
+    ),
+  );
   const show = (sums, step) => {
     const wrong = [];
     sums.forEach((sum, k) => {
@@ -51,10 +77,20 @@ function ipuSums(job) {
       if (sum.bytes !== stated) {
         wrong.push(`IPU ${k}: ${bytes(sum.bytes)} on its tiles, ${bytes(stated)} in the profile`);
       }
-      const texts = [bytes(sum.bytes), `${bytes(stated)} ${sum.bytes === stated ? '=' : '≠'}`, `${(100 * sum.bytes / capacity).toFixed(1)} %`,
-        `${bytes(sum.most)} (tile ${grouped(sum.fullest)})`, grouped(sum.over), grouped(sum.outside)];
-      texts.forEach((text, c) => { cells[k][c].textContent = text; });
-      [sum.over, sum.outside].forEach((count, c) => { cells[k][4 + c].className = count > 0 ? 'number bad' : 'number'; });
+      const texts = [
+        bytes(sum.bytes),
+        `${bytes(stated)} ${sum.bytes === stated ? '=' : '≠'}`,
+        `${((100 * sum.bytes) / capacity).toFixed(1)} %`,
+        `${bytes(sum.most)} (tile ${grouped(sum.fullest)})`,
+        grouped(sum.over),
+        grouped(sum.outside),
+      ];
+      texts.forEach((text, c) => {
+        cells[k][c].textContent = text;
+      });
+      [sum.over, sum.outside].forEach((count, c) => {
+        cells[k][4 + c].className = count > 0 ? 'number bad' : 'number';
+      });
     });
     warning.hidden = wrong.length === 0;
     warning.textContent = wrong.length > 0 ? `Warning: sums differ at step ${step}. ${wrong.join('; ')}` : '';
@@ -63,8 +99,14 @@ function ipuSums(job) {
 }
 
 /** Returns a button for each peak of a curve. */
-const peakButtons = (job, peaks, goTo) => peaks.map((peak, k) => h('button', {onclick: () => goTo(peak.step), title: stepText(job, peak.step)},
-  `${k + 1}: step ${grouped(peak.step)}, ${bytes(peak.bytes)}`));
+const peakButtons = (job, peaks, goTo) =>
+  peaks.map((peak, k) =>
+    h(
+      'button',
+      {onclick: () => goTo(peak.step), title: stepText(job, peak.step)},
+      `${k + 1}: step ${grouped(peak.step)}, ${bytes(peak.bytes)}`,
+    ),
+  );
 
 /** Returns the step of the previous (direction -1) or next (1) peak, around the end if there is none. */
 function peakBeside(peaks, step, direction) {
@@ -81,41 +123,87 @@ export const view = {
     const {steps} = job.report;
     const state = {waiting: false, peaks: []};
     chosen.source ??= 'all';
-    const goTo = (step) => { chosen.step = Math.min(Math.max(step, 0), steps - 1); zoom.include(chosen.step); soon(); };
+    const goTo = (step) => {
+      chosen.step = Math.min(Math.max(step, 0), steps - 1);
+      zoom.include(chosen.step);
+      soon();
+    };
     const zoom = new Zoom(steps);
-    const chart = {job, zoom, ...sourceOf(job, chosen), chosen: () => chosen.step, choose: goTo,
-      hover: (step) => { curve.title = step === null ? '' : hoverText(step); }};
+    const chart = {
+      job,
+      zoom,
+      ...sourceOf(job, chosen),
+      chosen: () => chosen.step,
+      choose: goTo,
+      hover: (step) => {
+        curve.title = step === null ? '' : hoverText(step);
+      },
+    };
     const curve = livenessCurve(chart);
     zoom.onchange = () => curve.redraw();
-    const map = {job, sums: sumFrame(job, chosen.step), chosen: () => chosen, choose: (ipu, tile) => chooseTile(ipu, tile)};
+    const map = {
+      job,
+      sums: sumFrame(job, chosen.step),
+      chosen: () => chosen,
+      choose: (ipu, tile) => chooseTile(ipu, tile),
+    };
     const tiles = tileMap(map);
     const sums = ipuSums(job);
     const panel = tilePanel(job);
     const name = h('p', {role: 'status', style: 'min-height:3em;margin:0'});
-    const slider = h('input', {type: 'range', min: 0, max: steps - 1, step: 1, value: chosen.step, 'aria-label': 'step of the Program',
-      oninput: (event) => { chosen.step = Number(event.target.value); zoom.include(chosen.step); soon(); }});
+    const slider = h('input', {
+      type: 'range',
+      min: 0,
+      max: steps - 1,
+      step: 1,
+      value: chosen.step,
+      'aria-label': 'step of the Program',
+      oninput: (event) => {
+        chosen.step = Number(event.target.value);
+        zoom.include(chosen.step);
+        soon();
+      },
+    });
     const stepNumber = numberInput(steps - 1, goTo);
     const tileNumber = numberInput(0, (tile) => chooseTile(chosen.ipu, tile));
-    const around = [['previous peak', -1], ['next peak', 1]].map(([text, direction]) => h('button', {onclick: () => {
-      if (state.peaks.length > 0) {
-        goTo(peakBeside(state.peaks, chosen.step, direction));
-      }
-    }}, text));
+    const around = [
+      ['previous peak', -1],
+      ['next peak', 1],
+    ].map(([text, direction]) =>
+      h(
+        'button',
+        {
+          onclick: () => {
+            if (state.peaks.length > 0) {
+              goTo(peakBeside(state.peaks, chosen.step, direction));
+            }
+          },
+        },
+        text,
+      ),
+    );
     const select = h('div');
     const buttons = h('div', {class: 'controls'});
     const caption = h('span');
     const curveCheck = h('p', {class: 'bad', role: 'alert'});
     const hint = h('p', {class: 'hint'});
 
-    const hoverText = (step) => `${stepText(job, step)}: ${bytes(chart.curve.alwaysLive + (chart.curve.notAlwaysLive[step] ?? 0))} live`;
+    const hoverText = (step) =>
+      `${stepText(job, step)}: ${bytes(chart.curve.alwaysLive + (chart.curve.notAlwaysLive[step] ?? 0))} live`;
 
     function numberInput(max, action) {
-      return h('input', {type: 'number', min: 0, max, style: 'width:100px', oninput: (event) => {
-        const value = Number(event.target.value);
-        if (event.target.value !== '' && value >= 0 && value <= Number(event.target.max)) {
-          action(value);
-        }
-      }});
+      return h('input', {
+        type: 'number',
+        min: 0,
+        max,
+        style: 'width:100px',
+        oninput: (event) => {
+          const value = Number(event.target.value);
+          if (event.target.value !== '' && value >= 0 && value <= Number(event.target.max)) {
+            action(value);
+          }
+        },
+      });
     }
 
     function chooseTile(ipu, tile) {
@@ -134,7 +222,8 @@ export const view = {
       state.peaks = peaks;
       const owner = peaks === chart.curve.peaks ? chart.title : `all tiles of IPU ${chosen.ipu}`;
       buttons.replaceChildren(peaks.length > 0 ? `highest peaks of ${owner}` : '', ...peakButtons(job, peaks, goTo));
-      caption.textContent = `Live bytes of ${chart.title} at each step of the Program, in the Program's order (not a time). ` +
+      caption.textContent =
+        `Live bytes of ${chart.title} at each step of the Program, in the Program's order (not a time). ` +
         'Left out: the gaps that the plan leaves between variables. ' +
         'If several steps share a pixel, the fullest of them is drawn. Red: beyond the memory. Numbers: the highest peaks.';
       curveCheck.textContent = chart.check;
@@ -168,29 +257,78 @@ export const view = {
     function soon() {
       if (!state.waiting) {
         state.waiting = true;
-        requestAnimationFrame(() => { state.waiting = false; frame(); });
+        requestAnimationFrame(() => {
+          state.waiting = false;
+          frame();
+        });
       }
     }
 
-    const source = h('select', {onchange: (event) => { chosen.source = event.target.value; showSource(); soon(); }},
-      [['all', 'all tiles'], ['fullest', 'the fullest tile'], ['chosen', 'the chosen tile']]
-        .map(([value, text]) => h('option', {value, selected: value === chosen.source}, text)));
-    root.append(h('h1', {}, 'Liveness'),
-      h('div', {class: 'controls'}, select, h('label', {}, 'curve of ', source), zoomControls(zoom, 'steps', () => chosen.step)),
-      figure(caption, curve, legend([['always live', colours.always], ['not always live', colours.notAlways],
-        ['beyond the memory', '#e0201b']])), curveCheck,
+    const source = h(
+      'select',
+      {
+        onchange: (event) => {
+          chosen.source = event.target.value;
+          showSource();
+          soon();
+        },
+      },
+      [
+        ['all', 'all tiles'],
+        ['fullest', 'the fullest tile'],
+        ['chosen', 'the chosen tile'],
+      ].map(([value, text]) => h('option', {value, selected: value === chosen.source}, text)),
+    );
+    root.append(
+      h('h1', {}, 'Liveness'),
+      h(
+        'div',
+        {class: 'controls'},
+        select,
+        h('label', {}, 'curve of ', source),
+        zoomControls(zoom, 'steps', () => chosen.step),
+      ),
+      figure(
+        caption,
+        curve,
+        legend([
+          ['always live', colours.always],
+          ['not always live', colours.notAlways],
+          ['beyond the memory', '#e0201b'],
+        ]),
+      ),
+      curveCheck,
       buttons,
-      h('div', {class: 'scrub', style: `top:${document.getElementById('header').offsetHeight}px`}, h('div', {class: 'controls'},
-        h('label', {}, 'step ', stepNumber), h('span', {class: 'hint'}, `of 0 to ${grouped(steps - 1)}`), around, slider), name),
+      h(
+        'div',
+        {class: 'scrub', style: `top:${document.getElementById('header').offsetHeight}px`},
+        h(
+          'div',
+          {class: 'controls'},
+          h('label', {}, 'step ', stepNumber),
+          h('span', {class: 'hint'}, `of 0 to ${grouped(steps - 1)}`),
+          around,
+          slider,
+        ),
+        name,
+      ),
       h('h2', {}, 'All tiles at this step'),
-      figure(['A cell for each tile, row by row, 64 in a row. Colour: live bytes relative to the memory of the tile, without gaps. ',
-        'Click a tile, or use the arrow keys; Page Up and Page Down change the IPU.'],
-      scaleLegend(h, job.report.ipus[0].bytesPerTile), tiles),
-      sums.element, hint,
-      h('h2', {}, 'The chosen tile at this step'), h('div', {class: 'controls'}, h('label', {}, 'tile ', tileNumber)),
-      panel.element);
+      figure(
+        [
+          'A cell for each tile, row by row, 64 in a row. Colour: live bytes relative to the memory of the tile, without gaps. ',
+          'Click a tile, or use the arrow keys; Page Up and Page Down change the IPU.',
+        ],
+        scaleLegend(h, job.report.ipus[0].bytesPerTile),
+        tiles,
+      ),
+      sums.element,
+      hint,
+      h('h2', {}, 'The chosen tile at this step'),
+      h('div', {class: 'controls'}, h('label', {}, 'tile ', tileNumber)),
+      panel.element,
+    );
     showSource();
     frame();
-    setTimeout(frame);  // The first frame also lays out the page, so its time is not that of a frame.
+    setTimeout(frame); // The first frame also lays out the page, so its time is not that of a frame.
   },
 };

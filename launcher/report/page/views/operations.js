@@ -2,19 +2,29 @@
 import {bytesText, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
 
 /** The kinds of cycles of a Cost, with their titles and whether they take time on the tiles. */
-export const cycleKinds = [['computeCycles', 'compute', true], ['exchangeCycles', 'exchange', true], ['syncCycles', 'sync', true],
+export const cycleKinds = [
+  ['computeCycles', 'compute', true],
+  ['exchangeCycles', 'exchange', true],
+  ['syncCycles', 'sync', true],
   ['linkCycles', 'links', true],
-  ['hostCycles', 'host', true], ['streamingCycles', 'Streaming Memory', true], ['backgroundCycles', 'links in background', false],
-  ['ioCycles', 'I/O tiles', false]];
+  ['hostCycles', 'host', true],
+  ['streamingCycles', 'Streaming Memory', true],
+  ['backgroundCycles', 'links in background', false],
+  ['ioCycles', 'I/O tiles', false],
+];
 const onTiles = cycleKinds.filter(([, , busy]) => busy).map(([name]) => name);
 const rowsText = (count) => (count === 1 ? '1 row' : `${grouped(count)} rows`);
 const sumOf = (list, of) => list.reduce((sum, one) => sum + of(one), 0);
 
 /** Returns ascending IPUs as text: "0-3, 8". */
-const ipusText = (ipus) => ipus.reduce((spans, ipu) => {
-  spans.at(-1)?.[1] === ipu - 1 ? spans.at(-1)[1] = ipu : spans.push([ipu, ipu]);
-  return spans;
-}, []).map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(', ');
+const ipusText = (ipus) =>
+  ipus
+    .reduce((spans, ipu) => {
+      spans.at(-1)?.[1] === ipu - 1 ? (spans.at(-1)[1] = ipu) : spans.push([ipu, ipu]);
+      return spans;
+    }, [])
+    .map(([first, last]) => (first === last ? first : `${first}-${last}`))
+    .join(', ');
 
 /** Returns the layer of an operation: the layer of a stage with that prefix or, without one, the name up to its first number. */
 export function layerOf(name, layers) {
@@ -37,32 +47,52 @@ function temporariesOf(report) {
       byName.has(name) ? byName.get(name).push(variable) : byName.set(name, [variable]);
     }
   }
-  return (row) => sumOf((byName.get(row.name) ?? [])
-    .filter((one) => one.alwaysLive || one.lives.some((span) => span.first <= row.step && row.step <= span.last)),
-      (one) => Number(one.bytes));
+  return (row) =>
+    sumOf(
+      (byName.get(row.name) ?? []).filter(
+        (one) => one.alwaysLive || one.lives.some((span) => span.first <= row.step && row.step <= span.last),
+      ),
+      (one) => Number(one.bytes),
+    );
 }
 
 /** Returns the rows of the report with their cycles summed over the IPUs on which they run. */
 export function operationRows(job) {
   const {report} = job;
   const temporaries = temporariesOf(report);
-  const layers = (job.profile.device?.stages ?? []).flatMap((stage) => stage.layers ?? []).sort((a, b) => b.length - a.length);
+  const layers = (job.profile.device?.stages ?? [])
+    .flatMap((stage) => stage.layers ?? [])
+    .sort((a, b) => b.length - a.length);
   return report.operators.map((row) => {
     const ipus = row.ipus ?? [];
     const cost = Object.fromEntries(cycleKinds.map(([name]) => [name, Number(row.cost?.[name] ?? 0) * ipus.length]));
-    return {...row, ipus, cost, cycles: sumOf(onTiles, (name) => cost[name]), flops: Number(row.cost?.flops ?? 0) * ipus.length,
+    return {
+      ...row,
+      ipus,
+      cost,
+      cycles: sumOf(onTiles, (name) => cost[name]),
+      flops: Number(row.cost?.flops ?? 0) * ipus.length,
       calls: Number(row.calls ?? 0),
-      peak: row.shareOfPeak ?? 0, temporary: temporaries(row), layer: layerOf(row.name ?? '', layers)};
+      peak: row.shareOfPeak ?? 0,
+      temporary: temporaries(row),
+      layer: layerOf(row.name ?? '', layers),
+    };
   });
 }
 
 /** Returns the sums of rows as one row. The share of the peak is weighted by the cycles of the rows. */
 function summed(name, rows) {
   const cycles = sumOf(rows, (row) => row.cycles);
-  return {name, rows, cycles, cost: Object.fromEntries(cycleKinds.map(([kind]) => [kind, sumOf(rows, (row) => row.cost[kind])])),
-    flops: sumOf(rows, (row) => row.flops), calls: sumOf(rows, (row) => row.calls),
-      temporary: Math.max(0, ...rows.map((row) => row.temporary)),
-    peak: cycles > 0 ? sumOf(rows, (row) => row.peak * row.cycles) / cycles : 0};
+  return {
+    name,
+    rows,
+    cycles,
+    cost: Object.fromEntries(cycleKinds.map(([kind]) => [kind, sumOf(rows, (row) => row.cost[kind])])),
+    flops: sumOf(rows, (row) => row.flops),
+    calls: sumOf(rows, (row) => row.calls),
+    temporary: Math.max(0, ...rows.map((row) => row.temporary)),
+    peak: cycles > 0 ? sumOf(rows, (row) => row.peak * row.cycles) / cycles : 0,
+  };
 }
 
 const groupings = {
@@ -86,26 +116,59 @@ function groupsOf(rows, key) {
 function costColumns(rows, total) {
   const cycles = (title, of, help) => ({title, number: true, help, value: of, text: (row) => grouped(of(row))});
   const used = cycleKinds.filter(([kind]) => rows.some((row) => row.cost[kind] > 0));
-  const bar = (row) => h('span', {}, h('span', {class: 'share', style: `width:${(80 * row.cycles / Math.max(total, 1)).toFixed(1)}px`}),
-    percentText(row.cycles / Math.max(total, 1)));
-  return [cycles('calls', (row) => row.calls, 'executions in one call'),
+  const bar = (row) =>
+    h(
+      'span',
+      {},
+      h('span', {class: 'share', style: `width:${((80 * row.cycles) / Math.max(total, 1)).toFixed(1)}px`}),
+      percentText(row.cycles / Math.max(total, 1)),
+    );
+  return [
+    cycles('calls', (row) => row.calls, 'executions in one call'),
     cycles('cycles', (row) => row.cycles, 'cycles of all its executions, summed over its IPUs'),
-    {title: 'share', number: true, help: 'of the cycles of all operations in the table', value: (row) => row.cycles, text: bar},
+    {
+      title: 'share',
+      number: true,
+      help: 'of the cycles of all operations in the table',
+      value: (row) => row.cycles,
+      text: bar,
+    },
     ...used.map(([kind, title]) => cycles(title, (row) => row.cost[kind])),
     cycles('FLOPs', (row) => row.flops, 'a multiply-add counts as two'),
-    {title: 'of peak', number: true, help: 'share of the peak of the matrix units while it runs', value: (row) => row.peak,
-      text: (row) => percentText(row.peak)},
-    {title: 'temporaries', number: true, help: 'temporary bytes on all tiles together', value: (row) => row.temporary,
-      text: (row) => (row.temporary > 0 ? bytesText(row.temporary) : '0 B')}];
+    {
+      title: 'of peak',
+      number: true,
+      help: 'share of the peak of the matrix units while it runs',
+      value: (row) => row.peak,
+      text: (row) => percentText(row.peak),
+    },
+    {
+      title: 'temporaries',
+      number: true,
+      help: 'temporary bytes on all tiles together',
+      value: (row) => row.temporary,
+      text: (row) => (row.temporary > 0 ? bytesText(row.temporary) : '0 B'),
+    },
+  ];
 }
 
 function operationColumns(rows, total) {
-  return [{title: 'step', number: true, value: (row) => row.step, text: (row) => grouped(row.step)},
+  return [
+    {title: 'step', number: true, value: (row) => row.step, text: (row) => grouped(row.step)},
     {title: 'operation', value: (row) => row.operation},
-    {title: 'name', value: (row) => row.name ?? '', text: (row) => h('span', {class: 'tail', title: row.name || null},
-      h('bdi', {}, row.name ?? ''))},
-    {title: 'IPUs', value: (row) => row.ipus[0] ?? -1, text: (row) => ipusText(row.ipus)}, ...costColumns(rows, total),
-    {title: 'plan', value: (row) => row.plan ?? '', text: (row) => h('span', {class: 'plan', title: row.plan || null}, row.plan ?? '')}];
+    {
+      title: 'name',
+      value: (row) => row.name ?? '',
+      text: (row) => h('span', {class: 'tail', title: row.name || null}, h('bdi', {}, row.name ?? '')),
+    },
+    {title: 'IPUs', value: (row) => row.ipus[0] ?? -1, text: (row) => ipusText(row.ipus)},
+    ...costColumns(rows, total),
+    {
+      title: 'plan',
+      value: (row) => row.plan ?? '',
+      text: (row) => h('span', {class: 'plan', title: row.plan || null}, row.plan ?? ''),
+    },
+  ];
 }
 
 /** Returns what the sums of the step function's rows and the device's step cost say about each other. */
@@ -114,38 +177,80 @@ function checkTotals(job, rows) {
   if (!cost) {
     return h('p', {class: 'hint'}, 'The profile has no cost of a step, so the sums cannot be compared with it.');
   }
-  const differing = [...cycleKinds, ['flops', 'FLOPs']].map(([name, title]) => {
-    const sum = name === 'flops' ? sumOf(rows, (row) => row.flops) : sumOf(rows, (row) => row.cost[name]);
-    return {name, title, sum, step: Number(cost[name] ?? 0)};
-  }).filter((one) => one.sum !== one.step);
+  const differing = [...cycleKinds, ['flops', 'FLOPs']]
+    .map(([name, title]) => {
+      const sum = name === 'flops' ? sumOf(rows, (row) => row.flops) : sumOf(rows, (row) => row.cost[name]);
+      return {name, title, sum, step: Number(cost[name] ?? 0)};
+    })
+    .filter((one) => one.sum !== one.step);
   if (differing.length === 0) {
-    return h('p', {class: 'good'}, `The sums equal the profile's cost of one call of ${job.report.stepFunction} exactly.`);
+    return h(
+      'p',
+      {class: 'good'},
+      `The sums equal the profile's cost of one call of ${job.report.stepFunction} exactly.`,
+    );
   }
   const overlaps = Number(cost.backgroundCycles ?? 0) + Number(cost.ioCycles ?? 0) > 0;
-  const explained = overlaps && differing.every(({name}) => ['linkCycles', 'hostCycles', 'streamingCycles', 'backgroundCycles',
-    'ioCycles'].includes(name));
-  const list = differing.map((one) => `${one.title} ${grouped(one.sum)} in the table, ${grouped(one.step)} in the step`).join('; ');
+  const explained =
+    overlaps &&
+    differing.every(({name}) =>
+      ['linkCycles', 'hostCycles', 'streamingCycles', 'backgroundCycles', 'ioCycles'].includes(name),
+    );
+  const list = differing
+    .map((one) => `${one.title} ${grouped(one.sum)} in the table, ${grouped(one.step)} in the step`)
+    .join('; ');
   return explained
-    ? h('p', {class: 'hint'}, `Transfers overlap with other work, so their cycles differ: ${list}. The step counts only the time that the tiles wait for them; `,
-      'the table counts the length of each transfer. All other sums equal the profile\'s cost of one call.')
-    : h('p', {class: 'bad', role: 'alert'}, `The sums differ from the profile's cost of one call of ${job.report.stepFunction}: ${list}.`);
+    ? h(
+        'p',
+        {class: 'hint'},
+        `Transfers overlap with other work, so their cycles differ: ${list}. The step counts only the time that the tiles wait for them; `,
+        "the table counts the length of each transfer. All other sums equal the profile's cost of one call.",
+      )
+    : h(
+        'p',
+        {class: 'bad', role: 'alert'},
+        `The sums differ from the profile's cost of one call of ${job.report.stepFunction}: ${list}.`,
+      );
 }
 
 /** Returns a sentence about the rows that other host functions execute. */
 function excluded(rows, host) {
-  const groups = groupsOf(rows.filter((row) => row.hostFunction !== host), (row) => row.hostFunction || 'no host function');
-  return groups.length === 0 ? null : h('p', {class: 'hint'}, `Not included, because ${host} does not execute them: `,
-    groups.map((group) => `${group.name} (${rowsText(group.rows.length)}, ${grouped(group.cycles)} cycles)`).join(', '), '.');
+  const groups = groupsOf(
+    rows.filter((row) => row.hostFunction !== host),
+    (row) => row.hostFunction || 'no host function',
+  );
+  return groups.length === 0
+    ? null
+    : h(
+        'p',
+        {class: 'hint'},
+        `Not included, because ${host} does not execute them: `,
+        groups
+          .map((group) => `${group.name} (${rowsText(group.rows.length)}, ${grouped(group.cycles)} cycles)`)
+          .join(', '),
+        '.',
+      );
 }
 
 function detailsOf(row, clock) {
-  return h('div', {}, h('h2', {}, `${row.operation}${row.name ? ` '${row.name}'` : ''}`),
-    facts([['step', grouped(row.step)], ['function', row.function],
-    ['executed', `${grouped(row.calls)} times in one call of ${row.hostFunction}, on IPU ${ipusText(row.ipus)}`],
-    ['time', `${secondsText(row.cycles / Math.max(row.ipus.length, 1) / clock)} on each IPU in a call, `
-      + `${secondsText(row.cycles / Math.max(row.ipus.length * row.calls, 1) / clock)} per execution (device clock)`],
-    row.attributes && ['attributes', row.attributes], row.plan && ['plan', row.plan],
-      ['temporaries', `${grouped(row.temporary)} B on all tiles together`]]));
+  return h(
+    'div',
+    {},
+    h('h2', {}, `${row.operation}${row.name ? ` '${row.name}'` : ''}`),
+    facts([
+      ['step', grouped(row.step)],
+      ['function', row.function],
+      ['executed', `${grouped(row.calls)} times in one call of ${row.hostFunction}, on IPU ${ipusText(row.ipus)}`],
+      [
+        'time',
+        `${secondsText(row.cycles / Math.max(row.ipus.length, 1) / clock)} on each IPU in a call, ` +
+          `${secondsText(row.cycles / Math.max(row.ipus.length * row.calls, 1) / clock)} per execution (device clock)`,
+      ],
+      row.attributes && ['attributes', row.attributes],
+      row.plan && ['plan', row.plan],
+      ['temporaries', `${grouped(row.temporary)} B on all tiles together`],
+    ]),
+  );
 }
 
 export const view = {
@@ -156,8 +261,9 @@ export const view = {
     const {report} = job;
     const clock = job.profile.device?.clockHz ?? 1;
     const all = operationRows(job);
-    const hosts = [...new Set(all.map((row) => row.hostFunction))].sort((a,
-      b) => (b === report.stepFunction) - (a === report.stepFunction));
+    const hosts = [...new Set(all.map((row) => row.hostFunction))].sort(
+      (a, b) => (b === report.stepFunction) - (a === report.stepFunction),
+    );
     const state = {host: hosts[0], group: 'each operation'};
     const place = h('div', {class: 'wide'});
     const details = h('div', {'aria-live': 'polite'});
@@ -166,41 +272,102 @@ export const view = {
       const rows = all.filter((row) => row.hostFunction === state.host);
       const total = summed('', rows);
       const key = groupings[state.group];
-      const onselect = key ? (group) => showMembers(group, rows) : (row) => details.replaceChildren(detailsOf(row, clock));
+      const onselect = key
+        ? (group) => showMembers(group, rows)
+        : (row) => details.replaceChildren(detailsOf(row, clock));
       const shown = key ? groupsOf(rows, key) : rows;
-      const columns = key ? [{title: state.group, value: (row) => row.name},
-        {title: 'rows', number: true, value: (row) => row.rows.length, text: (row) => grouped(row.rows.length)},
-        ...costColumns(shown, total.cycles)] : operationColumns(shown, total.cycles);
+      const columns = key
+        ? [
+            {title: state.group, value: (row) => row.name},
+            {title: 'rows', number: true, value: (row) => row.rows.length, text: (row) => grouped(row.rows.length)},
+            ...costColumns(shown, total.cycles),
+          ]
+        : operationColumns(shown, total.cycles);
       const absent = cycleKinds.filter(([kind, , busy]) => busy && total.cost[kind] === 0).map(([, title]) => title);
       details.replaceChildren();
-      place.replaceChildren(state.host === report.stepFunction ? checkTotals(job, rows)
-        : h('p', {class: 'hint'}, 'The profile has no cost of this function to compare the sums with.'),
-          figure([`Cycles of one call of ${state.host}, summed over the IPUs. Device clock, ${(clock / 1e9).toFixed(3)} GHz. `,
-        absent.length > 0 ? `Not shown, because they are 0 in all rows: ${absent.join(', ')}.` : '',
-        key && state.group === 'layer' ? ' Steps that several layers share (outlined functions) count under the layer that gives them their name.' : ''],
-      table(columns, shown, {sort: columns.findIndex((one) => one.title === 'cycles'), filter: true, label: 'operations', onselect,
-        limit: 200})),
-      totals(total, rows), excluded(all, state.host) ?? '');
+      place.replaceChildren(
+        state.host === report.stepFunction
+          ? checkTotals(job, rows)
+          : h('p', {class: 'hint'}, 'The profile has no cost of this function to compare the sums with.'),
+        figure(
+          [
+            `Cycles of one call of ${state.host}, summed over the IPUs. Device clock, ${(clock / 1e9).toFixed(3)} GHz. `,
+            absent.length > 0 ? `Not shown, because they are 0 in all rows: ${absent.join(', ')}.` : '',
+            key && state.group === 'layer'
+              ? ' Steps that several layers share (outlined functions) count under the layer that gives them their name.'
+              : '',
+          ],
+          table(columns, shown, {
+            sort: columns.findIndex((one) => one.title === 'cycles'),
+            filter: true,
+            label: 'operations',
+            onselect,
+            limit: 200,
+          }),
+        ),
+        totals(total, rows),
+        excluded(all, state.host) ?? '',
+      );
     };
 
     function showMembers(group, rows) {
       const total = sumOf(rows, (row) => row.cycles);
-      details.replaceChildren(h('h2', {}, `${state.group}: ${group.name}`), table(operationColumns(group.rows, total), group.rows,
-        {sort: 5, filter: true, label: 'operations of the group', limit: 100}));
+      details.replaceChildren(
+        h('h2', {}, `${state.group}: ${group.name}`),
+        table(operationColumns(group.rows, total), group.rows, {
+          sort: 5,
+          filter: true,
+          label: 'operations of the group',
+          limit: 100,
+        }),
+      );
       details.scrollIntoView({block: 'nearest'});
     }
 
     function totals(total, rows) {
-      return facts([['total', `${grouped(total.cycles)} cycles in ${rowsText(rows.length)}: ${cycleKinds.filter(([kind]) => total.cost[kind] > 0)
-        .map(([kind, title]) => `${title} ${grouped(total.cost[kind])}`).join(', ')}`], ['FLOPs', `${grouped(total.flops)}`],
-      total.flops > 0 && ['of peak', `${percentText(total.peak)} of the matrix units' peak, as a mean over the cycles`]]);
+      return facts([
+        [
+          'total',
+          `${grouped(total.cycles)} cycles in ${rowsText(rows.length)}: ${cycleKinds
+            .filter(([kind]) => total.cost[kind] > 0)
+            .map(([kind, title]) => `${title} ${grouped(total.cost[kind])}`)
+            .join(', ')}`,
+        ],
+        ['FLOPs', `${grouped(total.flops)}`],
+        total.flops > 0 && [
+          'of peak',
+          `${percentText(total.peak)} of the matrix units' peak, as a mean over the cycles`,
+        ],
+      ]);
     }
 
-    const select = (label, values, field) => h('label', {}, `${label} `, h('select',
-      {onchange: (event) => { state[field] = event.target.value; draw(); }},
-      values.map((value) => h('option', {value, selected: value === state[field]}, value))));
-    root.append(h('h1', {}, 'Operations'), h('div', {class: 'controls'}, select('function that the host calls', hosts, 'host'),
-      select('group by', Object.keys(groupings), 'group')), place, details);
+    const select = (label, values, field) =>
+      h(
+        'label',
+        {},
+        `${label} `,
+        h(
+          'select',
+          {
+            onchange: (event) => {
+              state[field] = event.target.value;
+              draw();
+            },
+          },
+          values.map((value) => h('option', {value, selected: value === state[field]}, value)),
+        ),
+      );
+    root.append(
+      h('h1', {}, 'Operations'),
+      h(
+        'div',
+        {class: 'controls'},
+        select('function that the host calls', hosts, 'host'),
+        select('group by', Object.keys(groupings), 'group'),
+      ),
+      place,
+      details,
+    );
     draw();
   },
 };

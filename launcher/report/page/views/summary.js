@@ -1,23 +1,36 @@
 import {colourOf, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
-import {cellBar, shareBar} from './bars.js';
+import {cellBar, shareBar} from '../parts/bars.js';
 import {view as execution} from './execution.js';
-import {bytes, counted} from './steps.js';
+import {bytes, counted} from '../parts/steps.js';
 import {view as why} from './why.js';
 
 const seconds = (value, clock) => `${secondsText(value)} (${clock} clock)`;
 const rate = (value) => `${grouped(Math.round(value))} samples/s`;
 
 /** The name, field and colour of each activity of a stepCost. */
-const activities = [['compute', 'computeCycles', '#4e79a7'], ['exchange between tiles', 'exchangeCycles', '#f28e2b'],
-  ['sync', 'syncCycles', '#9aa5b1'], ['links between IPUs', 'linkCycles', '#e15759'], ['host', 'hostCycles', '#59a14f'],
-  ['Streaming Memory', 'streamingCycles', '#b07aa1']];
+const activities = [
+  ['compute', 'computeCycles', '#4e79a7'],
+  ['exchange between tiles', 'exchangeCycles', '#f28e2b'],
+  ['sync', 'syncCycles', '#9aa5b1'],
+  ['links between IPUs', 'linkCycles', '#e15759'],
+  ['host', 'hostCycles', '#59a14f'],
+  ['Streaming Memory', 'streamingCycles', '#b07aa1'],
+];
 
 /** Returns {ipu, tile, peak, bytesPerTile} of the fullest tile of the job, or null. */
 function fullestOf(profile) {
-  const ofReport = (profile.report?.ipus ?? []).map(({balance, bytesPerTile}, ipu) =>
-    ({ipu, tile: balance.maxTile, peak: balance.max, bytesPerTile}));
-  const ofPlan = (profile.plannedMemory ?? []).map(({fullestTile, fullestTilePeak, bytesPerTile}, ipu) =>
-    ({ipu, tile: fullestTile, peak: fullestTilePeak, bytesPerTile}));
+  const ofReport = (profile.report?.ipus ?? []).map(({balance, bytesPerTile}, ipu) => ({
+    ipu,
+    tile: balance.maxTile,
+    peak: balance.max,
+    bytesPerTile,
+  }));
+  const ofPlan = (profile.plannedMemory ?? []).map(({fullestTile, fullestTilePeak, bytesPerTile}, ipu) => ({
+    ipu,
+    tile: fullestTile,
+    peak: fullestTilePeak,
+    bytesPerTile,
+  }));
   const all = (ofReport.length > 0 ? ofReport : ofPlan).filter((one) => one.peak > 0);
   return all.reduce((most, one) => (most && most.peak >= one.peak ? most : one), null);
 }
@@ -30,7 +43,10 @@ const fits = (profile) => {
 /** Returns the memory of the fullest IPU of a job without a plan of its tiles. */
 function plannedText(profile) {
   const all = (profile.plannedMemory ?? []).map((one, k) => ({...one, k}));
-  const most = all.reduce((best, one) => (best && best.peak / best.capacity >= one.peak / one.capacity ? best : one), null);
+  const most = all.reduce(
+    (best, one) => (best && best.peak / best.capacity >= one.peak / one.capacity ? best : one),
+    null,
+  );
   return most ? `${bytes(most.peak)} of ${bytes(most.capacity)} on IPU ${most.k}` : 'its memory is not planned';
 }
 
@@ -44,19 +60,36 @@ function verdict(job) {
   const tile = fullest && `tile ${grouped(fullest.tile)} of IPU ${fullest.ipu}`;
   const {device} = profile;
   const what = profile.config.inference ? 'a batch' : 'a step';
-  const time = device?.stepSeconds > 0 ? `; ${what} takes ${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}` : '';
+  const time =
+    device?.stepSeconds > 0
+      ? `; ${what} takes ${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}`
+      : '';
   const failed = job.failure ? h('span', {class: 'bad'}, 'The job failed. ') : null;
   if (fits(profile)) {
-    const memory = fullest ? `${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)} on the fullest tile (${tile})` : plannedText(profile);
+    const memory = fullest
+      ? `${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)} on the fullest tile (${tile})`
+      : plannedText(profile);
     return h('p', {class: 'lead'}, failed, h('span', {class: 'good'}, 'Fits: '), memory, time, '.');
   }
-  const over = fullest && fullest.peak > fullest.bytesPerTile ? `${tile} needs ${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)}, ` +
-    `${bytes(fullest.peak - fullest.bytesPerTile)} too many` : '';
+  const over =
+    fullest && fullest.peak > fullest.bytesPerTile
+      ? `${tile} needs ${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)}, ` +
+        `${bytes(fullest.peak - fullest.bytesPerTile)} too many`
+      : '';
   const [shortage, ...more] = (profile.report?.shortage ?? '').split('\n');
-  const line = h('p', {class: 'lead'}, failed, h('span', {class: 'bad'}, 'Does not fit: '), shortage || over || 'the job is out of memory',
+  const line = h(
+    'p',
+    {class: 'lead'},
+    failed,
+    h('span', {class: 'bad'}, 'Does not fit: '),
+    shortage || over || 'the job is out of memory',
     profile.outOfMemory && !profile.report ? '. It ran with more memory than the chip has' : '',
-    time ? `${time} if it had the memory` : '', '.');
-  return more.length > 0 ? [line, h('details', {}, h('summary', {}, 'the whole message'), h('pre', {}, profile.report.shortage))] : line;
+    time ? `${time} if it had the memory` : '',
+    '.',
+  );
+  return more.length > 0
+    ? [line, h('details', {}, h('summary', {}, 'the whole message'), h('pre', {}, profile.report.shortage))]
+    : line;
 }
 
 function jobFacts(job) {
@@ -65,21 +98,32 @@ function jobFacts(job) {
   const replicas = topology?.numReplicas ?? 1;
   const ipus = topology?.ipusPerReplica ?? 1;
   return facts([
-    ['model', `${model.name || model.onnx}, ${model.precision}, ` +
-      (config.inference ? 'inference' : `training with ${config.training.optimizer}`)],
+    [
+      'model',
+      `${model.name || model.onnx}, ${model.precision}, ` +
+        (config.inference ? 'inference' : `training with ${config.training.optimizer}`),
+    ],
     ['data', data.source],
-    ['IPUs', `${grouped(replicas * ipus)} ${device.ipu}: ${counted(replicas, 'replica')} of ${counted(ipus, 'IPU')}` +
-      (topology?.numInstances > 1 ? ` in ${grouped(topology.numInstances)} instances` : '')],
-    batch && ['batch sizes', `${grouped(batch.computeBatchSize)} computed at once, micro-batch ${grouped(batch.microBatchSize)}, ` +
-      `replica ${grouped(batch.replicaBatchSize)}, global ${grouped(batch.globalBatchSize)} samples`],
+    [
+      'IPUs',
+      `${grouped(replicas * ipus)} ${device.ipu}: ${counted(replicas, 'replica')} of ${counted(ipus, 'IPU')}` +
+        (topology?.numInstances > 1 ? ` in ${grouped(topology.numInstances)} instances` : ''),
+    ],
+    batch && [
+      'batch sizes',
+      `${grouped(batch.computeBatchSize)} computed at once, micro-batch ${grouped(batch.microBatchSize)}, ` +
+        `replica ${grouped(batch.replicaBatchSize)}, global ${grouped(batch.globalBatchSize)} samples`,
+    ],
     parameterCount > 0 && ['parameters', grouped(parameterCount)],
     operatorCount > 0 && ['operators', grouped(operatorCount)],
-    ['poprun-emu', job.profile.version]]);
+    ['poprun-emu', job.profile.version],
+  ]);
 }
 
 /** States whether the device time lies inside what was compared with chips. */
 function comparedText(device) {
-  return device.comparedError > 0 ? `within ${(100 * device.comparedError).toFixed(0)} % on published jobs of this kind`
+  return device.comparedError > 0
+    ? `within ${(100 * device.comparedError).toFixed(0)} % on published jobs of this kind`
     : h('span', {class: 'bad'}, 'never compared with a chip');
 }
 
@@ -100,54 +144,102 @@ function timeFigure(profile) {
   const what = batches > 1 ? `${grouped(batches)} batches` : profile.config.inference ? 'a batch' : 'a step';
   const {host} = device;
   const included = host?.callsAreCounted ? 'which the time above includes' : 'which the time above does not include';
-  const besides = [stepCost.backgroundCycles > 0 &&
+  const besides = [
+    stepCost.backgroundCycles > 0 &&
       `${grouped(stepCost.backgroundCycles)} cycles of exchanges between IPUs while tiles compute`,
-    stepCost.ioCycles > 0 && `${grouped(stepCost.ioCycles)} cycles of transfers by I/O tiles`].filter(Boolean);
-  return figure([`Device clock at ${grouped(Math.round(clockHz / 1e6))} MHz: cycles of ${what}, summed over ${counted(device.ipus.length, 'IPU')}. `,
-    besides.length > 0 ? `Left out, as they add no time: ${besides.join(' and ')}. ` : '',
-    host?.callSeconds > 0 ? `Left out: the host's overhead of a call, ${secondsText(host.callSeconds)}, ${included}.` : ''],
-  shareBar(parts, sum + idle * batches, 'cycles'),
-  agrees ? null : h('p', {class: 'bad', role: 'alert'}, `Warning: the activities sum to ${grouped(sum)} cycles, ` +
-    `the IPUs are busy for ${grouped(Math.round(busy * batches))}.`));
+    stepCost.ioCycles > 0 && `${grouped(stepCost.ioCycles)} cycles of transfers by I/O tiles`,
+  ].filter(Boolean);
+  return figure(
+    [
+      `Device clock at ${grouped(Math.round(clockHz / 1e6))} MHz: cycles of ${what}, summed over ${counted(device.ipus.length, 'IPU')}. `,
+      besides.length > 0 ? `Left out, as they add no time: ${besides.join(' and ')}. ` : '',
+      host?.callSeconds > 0
+        ? `Left out: the host's overhead of a call, ${secondsText(host.callSeconds)}, ${included}.`
+        : '',
+    ],
+    shareBar(parts, sum + idle * batches, 'cycles'),
+    agrees
+      ? null
+      : h(
+          'p',
+          {class: 'bad', role: 'alert'},
+          `Warning: the activities sum to ${grouped(sum)} cycles, ` +
+            `the IPUs are busy for ${grouped(Math.round(busy * batches))}.`,
+        ),
+  );
 }
 
 function utilisation(device) {
   if (device.ipus.length < 2) {
     return null;
   }
-  const rows = device.ipus.map(({busySeconds: busy, idleSeconds: idle}, k) => ({k, busy, idle, part: busy / (busy + idle || 1)}));
-  return figure('Utilisation: the fraction of a step in which an IPU does not wait for others (device clock). ' +
-    `Mean: ${percentText(device.utilisation)}.`,
-    table([{title: 'IPU', value: (row) => row.k, number: true},
-      {title: 'busy', value: (row) => row.busy, text: (row) => secondsText(row.busy), number: true},
-      {title: 'waiting', value: (row) => row.idle, text: (row) => secondsText(row.idle), number: true},
-      {title: 'utilisation', value: (row) => row.part, text: (row) => percentText(row.part), number: true},
-      {title: '', value: (row) => row.part, text: (row) => cellBar(row.part, '#4e79a7')}],
-    rows, {sort: 0, descending: false, limit: 32, label: 'IPUs'}));
+  const rows = device.ipus.map(({busySeconds: busy, idleSeconds: idle}, k) => ({
+    k,
+    busy,
+    idle,
+    part: busy / (busy + idle || 1),
+  }));
+  return figure(
+    'Utilisation: the fraction of a step in which an IPU does not wait for others (device clock). ' +
+      `Mean: ${percentText(device.utilisation)}.`,
+    table(
+      [
+        {title: 'IPU', value: (row) => row.k, number: true},
+        {title: 'busy', value: (row) => row.busy, text: (row) => secondsText(row.busy), number: true},
+        {title: 'waiting', value: (row) => row.idle, text: (row) => secondsText(row.idle), number: true},
+        {title: 'utilisation', value: (row) => row.part, text: (row) => percentText(row.part), number: true},
+        {title: '', value: (row) => row.part, text: (row) => cellBar(row.part, '#4e79a7')},
+      ],
+      rows,
+      {sort: 0, descending: false, limit: 32, label: 'IPUs'},
+    ),
+  );
 }
 
 /** Returns the parts of a bar of memory that ends with unused bytes; `sum` is the peak that the parts must sum to. */
 function memoryBar(report, atPeak, peak, memory, restName) {
-  const parts = report.categories.map((name, k) => ({name: name === 'gaps' ? 'gaps by placement constraints' : name, colour: colourOf(k),
-    amount: atPeak.alwaysLive[k] + atPeak.notAlwaysLive[k]}));
+  const parts = report.categories.map((name, k) => ({
+    name: name === 'gaps' ? 'gaps by placement constraints' : name,
+    colour: colourOf(k),
+    amount: atPeak.alwaysLive[k] + atPeak.notAlwaysLive[k],
+  }));
   const live = parts.reduce((all, part) => all + part.amount, 0);
   parts.push({name: restName, colour: '#b9bec5', amount: Math.max(0, peak - live)});
   parts.push({name: 'unused', colour: 'transparent', amount: Math.max(0, memory - peak)});
-  return [shareBar(parts, Math.max(peak, memory), 'B', memory), live > peak ? h('p', {class: 'bad', role: 'alert'},
-    `Warning: the categories sum to ${bytes(live)}, more than the peak of ${bytes(peak)}.`) : null];
+  return [
+    shareBar(parts, Math.max(peak, memory), 'B', memory),
+    live > peak
+      ? h(
+          'p',
+          {class: 'bad', role: 'alert'},
+          `Warning: the categories sum to ${bytes(live)}, more than the peak of ${bytes(peak)}.`,
+        )
+      : null,
+  ];
 }
 
 function memoryFigures(profile) {
   const {report} = profile;
   const k = fullestOf(profile).ipu;
   const ipu = report.ipus[k];
-  return h('div', {class: 'columns'},
-    figure([`Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${k}, ${bytes(ipu.fullestTile.peak)} of ${bytes(ipu.bytesPerTile)}, `,
-      'at its worst step. Nothing is left out.'],
-    memoryBar(report, ipu.fullestTile.atPeak, ipu.fullestTile.peak, ipu.bytesPerTile, 'gaps left by the plan')),
-    figure([`All tiles of IPU ${k} at its worst step: ${bytes(ipu.peak)} of ${bytes(ipu.capacity)}. `,
-      "The last part but one is what tiles need at other steps, and gaps: the sum of the tiles' own peaks minus what is live at this step."],
-    memoryBar(report, ipu.atPeak, ipu.peak, ipu.capacity, 'peaks of tiles at other steps, and gaps')));
+  return h(
+    'div',
+    {class: 'columns'},
+    figure(
+      [
+        `Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${k}, ${bytes(ipu.fullestTile.peak)} of ${bytes(ipu.bytesPerTile)}, `,
+        'at its worst step. Nothing is left out.',
+      ],
+      memoryBar(report, ipu.fullestTile.atPeak, ipu.fullestTile.peak, ipu.bytesPerTile, 'gaps left by the plan'),
+    ),
+    figure(
+      [
+        `All tiles of IPU ${k} at its worst step: ${bytes(ipu.peak)} of ${bytes(ipu.capacity)}. `,
+        "The last part but one is what tiles need at other steps, and gaps: the sum of the tiles' own peaks minus what is live at this step.",
+      ],
+      memoryBar(report, ipu.atPeak, ipu.peak, ipu.capacity, 'peaks of tiles at other steps, and gaps'),
+    ),
+  );
 }
 
 /** Returns the memory of each IPU as planned and, after a run, as measured. */
@@ -158,13 +250,27 @@ function plannedMemory(profile) {
   }
   const number = (title, value, help) => ({title, value, text: (row) => bytes(value(row)), number: true, help});
   const measured = profile.measuredPeakBytes ?? [];
-  return figure('Memory of each IPU. Planned: the sum of the peaks of all tiles, with gaps.', table([
-    {title: 'IPU', value: (row) => row.k, number: true},
-    number('planned peak', (row) => row.peak), number('capacity', (row) => row.capacity), number('always live', (row) => row.alwaysLive),
-    number('fullest tile', (row) => row.fullestTilePeak), number('memory of a tile', (row) => row.bytesPerTile),
-    ...measured.length > 0 ? [number('measured peak of tensors', (row) => measured[row.k] ?? 0, 'the largest of all replicas')] : [],
-    ...planned.some((one) => one.streamingPeak > 0) ? [number('Streaming Memory', (row) => row.streamingPeak ?? 0)] : []],
-  planned.map((one, k) => ({...one, k})), {sort: 0, descending: false, limit: 32, label: 'IPUs'}));
+  return figure(
+    'Memory of each IPU. Planned: the sum of the peaks of all tiles, with gaps.',
+    table(
+      [
+        {title: 'IPU', value: (row) => row.k, number: true},
+        number('planned peak', (row) => row.peak),
+        number('capacity', (row) => row.capacity),
+        number('always live', (row) => row.alwaysLive),
+        number('fullest tile', (row) => row.fullestTilePeak),
+        number('memory of a tile', (row) => row.bytesPerTile),
+        ...(measured.length > 0
+          ? [number('measured peak of tensors', (row) => measured[row.k] ?? 0, 'the largest of all replicas')]
+          : []),
+        ...(planned.some((one) => one.streamingPeak > 0)
+          ? [number('Streaming Memory', (row) => row.streamingPeak ?? 0)]
+          : []),
+      ],
+      planned.map((one, k) => ({...one, k})),
+      {sort: 0, descending: false, limit: 32, label: 'IPUs'},
+    ),
+  );
 }
 
 /** Returns what a run achieved: results, and times of this machine. */
@@ -173,22 +279,40 @@ function outcomeFacts({outcome, wall}) {
     return null;
   }
   const accuracy = (value) => (value >= 0 ? `${(100 * value).toFixed(2)} %` : null);
-  return [h('h2', {}, 'Run'), facts([
-    ['steps', [`${grouped(outcome.steps)} in ${counted(outcome.epochs, 'epoch')}`,
-      outcome.skippedSteps > 0 ? `, ${grouped(outcome.skippedSteps)} skipped` : '', outcome.drained ? '; stopped early on request' : '']],
-    outcome.resumedAfterStep > 0 && ['resumed', `after step ${grouped(outcome.resumedAfterStep)}`],
-    ['final loss', String(Number(outcome.finalLoss.toPrecision(6)))],
-    accuracy(outcome.trainAccuracy) && ['accuracy, training', accuracy(outcome.trainAccuracy)],
-    accuracy(outcome.testAccuracy) && ['accuracy, test', `${accuracy(outcome.testAccuracy)} of ${grouped(outcome.testItems)} items`],
-    wall?.startupSeconds > 0 && ['startup', seconds(wall.startupSeconds, 'wall')],
-    wall?.trainingSeconds > 0 && ['training', `${seconds(wall.trainingSeconds, 'wall')}, ${rate(wall.samplesPerSecond)}`],
-    wall?.evaluationSeconds > 0 && ['evaluation', seconds(wall.evaluationSeconds, 'wall')]])];
+  return [
+    h('h2', {}, 'Run'),
+    facts([
+      [
+        'steps',
+        [
+          `${grouped(outcome.steps)} in ${counted(outcome.epochs, 'epoch')}`,
+          outcome.skippedSteps > 0 ? `, ${grouped(outcome.skippedSteps)} skipped` : '',
+          outcome.drained ? '; stopped early on request' : '',
+        ],
+      ],
+      outcome.resumedAfterStep > 0 && ['resumed', `after step ${grouped(outcome.resumedAfterStep)}`],
+      ['final loss', String(Number(outcome.finalLoss.toPrecision(6)))],
+      accuracy(outcome.trainAccuracy) && ['accuracy, training', accuracy(outcome.trainAccuracy)],
+      accuracy(outcome.testAccuracy) && [
+        'accuracy, test',
+        `${accuracy(outcome.testAccuracy)} of ${grouped(outcome.testItems)} items`,
+      ],
+      wall?.startupSeconds > 0 && ['startup', seconds(wall.startupSeconds, 'wall')],
+      wall?.trainingSeconds > 0 && [
+        'training',
+        `${seconds(wall.trainingSeconds, 'wall')}, ${rate(wall.samplesPerSecond)}`,
+      ],
+      wall?.evaluationSeconds > 0 && ['evaluation', seconds(wall.evaluationSeconds, 'wall')],
+    ]),
+  ];
 }
 
 /** Returns the IPU with the most work in its stages if it is above the mean, or null: {ipu, ratio}. */
 function slowestStage(device) {
   const costs = new Map();
-  (device?.stages ?? []).forEach((stage) => costs.set(stage.ipu, (costs.get(stage.ipu) ?? 0) + stage.forwardCycles + stage.backwardCycles));
+  (device?.stages ?? []).forEach((stage) =>
+    costs.set(stage.ipu, (costs.get(stage.ipu) ?? 0) + stage.forwardCycles + stage.backwardCycles),
+  );
   const mean = [...costs.values()].reduce((sum, one) => sum + one, 0) / costs.size;
   const [ipu, most] = [...costs].reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0]);
   return costs.size > 1 && most > 1.05 * mean ? {ipu, ratio: most / mean} : null;
@@ -201,12 +325,16 @@ function nextSteps(job, data) {
   const items = [];
   const {profile} = job;
   if (profile && !fits(profile)) {
-    items.push(why.applies(job, data) ? [to('why', 'Why'), ': what needs the memory, and changes that were tried.']
-      : 'Run `poprun-emu profile` for changes that make the job fit.');
+    items.push(
+      why.applies(job, data)
+        ? [to('why', 'Why'), ': what needs the memory, and changes that were tried.']
+        : 'Run `poprun-emu profile` for changes that make the job fit.',
+    );
   }
   const slow = slowestStage(profile?.device);
   if (slow) {
-    const text = `IPU ${slow.ipu} has ${percentText(slow.ratio - 1)} more work per micro-batch than the mean of the IPUs, so others wait for it. ` +
+    const text =
+      `IPU ${slow.ipu} has ${percentText(slow.ratio - 1)} more work per micro-batch than the mean of the IPUs, so others wait for it. ` +
       'Move layers with pipeline.layers-per-ipu.';
     items.push(execution.applies(job, data) ? [to('execution', 'Execution'), `: ${text}`] : text);
   }
@@ -225,9 +353,16 @@ function nextSteps(job, data) {
 }
 
 function notesTable(notes) {
-  const columns = [{title: 'note', value: (note) => note.text}, {title: 'code', value: (note) => note.code}];
-  return [h('h2', {}, 'Notes'), notes.length === 0 ? h('p', {}, 'None.')
-    : table(columns, notes, {limit: 25, filter: notes.length > 10, label: 'notes'})];
+  const columns = [
+    {title: 'note', value: (note) => note.text},
+    {title: 'code', value: (note) => note.code},
+  ];
+  return [
+    h('h2', {}, 'Notes'),
+    notes.length === 0
+      ? h('p', {}, 'None.')
+      : table(columns, notes, {limit: 25, filter: notes.length > 10, label: 'notes'}),
+  ];
 }
 
 export const view = {
@@ -237,27 +372,51 @@ export const view = {
   render(root, job, data) {
     const {profile} = job;
     const next = nextSteps(job, data);
-    const children = [h('h1', {}, job.name), verdict(job),
+    const children = [
+      h('h1', {}, job.name),
+      verdict(job),
       job.failure && h('pre', {}, job.failure),
-      next.length > 0 && [h('h2', {}, 'Next'), h('ul', {}, next.map((item) => h('li', {}, item)))],
+      next.length > 0 && [
+        h('h2', {}, 'Next'),
+        h(
+          'ul',
+          {},
+          next.map((item) => h('li', {}, item)),
+        ),
+      ],
       profile?.config && [h('h2', {}, 'Job'), jobFacts(job)],
-      profile && outcomeFacts(profile)];
+      profile && outcomeFacts(profile),
+    ];
     if (profile?.device?.stepSeconds > 0) {
       const {device} = profile;
-      children.push(h('h2', {}, 'Device time'), facts([
-        [profile.config.inference ? 'batch' : 'step', `${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}`],
-        ['compared with chips', comparedText(device)],
-        ['utilisation', `${percentText(device.utilisation)}, the mean of ${counted(device.ipus.length, 'IPU')}`],
-        device.totalSeconds > 0 && ['everything executed', seconds(device.totalSeconds, 'device')],
-        device.host?.bytesToDevice > 0 && ['host', `${bytes(Math.round(device.host.bytesToDevice))} to the device and ` +
-          `${bytes(Math.round(device.host.bytesFromDevice))} from it, in ${secondsText(device.host.streamSeconds)} (device clock)`]]),
-      timeFigure(profile), utilisation(device));
+      children.push(
+        h('h2', {}, 'Device time'),
+        facts([
+          [
+            profile.config.inference ? 'batch' : 'step',
+            `${seconds(device.stepSeconds, 'device')}, ${rate(device.samplesPerSecond)}`,
+          ],
+          ['compared with chips', comparedText(device)],
+          ['utilisation', `${percentText(device.utilisation)}, the mean of ${counted(device.ipus.length, 'IPU')}`],
+          device.totalSeconds > 0 && ['everything executed', seconds(device.totalSeconds, 'device')],
+          device.host?.bytesToDevice > 0 && [
+            'host',
+            `${bytes(Math.round(device.host.bytesToDevice))} to the device and ` +
+              `${bytes(Math.round(device.host.bytesFromDevice))} from it, in ${secondsText(device.host.streamSeconds)} (device clock)`,
+          ],
+        ]),
+        timeFigure(profile),
+        utilisation(device),
+      );
     }
     if (profile?.report?.ipus.length > 0) {
       children.push(h('h2', {}, 'Memory'), memoryFigures(profile));
     }
-    children.push(profile && plannedMemory(profile), profile && notesTable(profile.notes ?? []),
-      job.text && [h('h2', {}, 'Text'), h('pre', {}, job.text)]);
+    children.push(
+      profile && plannedMemory(profile),
+      profile && notesTable(profile.notes ?? []),
+      job.text && [h('h2', {}, 'Text'), h('pre', {}, job.text)],
+    );
     root.append(...children.flat(Infinity).filter(Boolean));
   },
 };

@@ -1,7 +1,7 @@
 // How training went: curves, the speed of the replicas, restarts, and where the time went.
 import {colourOf, facts, figure, grouped, h, legend, percentText, secondsText} from '../dom.js';
-import {curveFigure, numberText} from './uplot_curves.js';
-import {readReplicas, replicaMap, slowSentence} from './replicas.js';
+import {curveFigure, numberText} from '../parts/uplot_curves.js';
+import {readReplicas, replicaMap, slowSentence} from '../parts/replicas.js';
 
 const colours = {train: '#4e79a7', test: '#f28e2b', other: '#59a14f'};
 
@@ -10,7 +10,9 @@ function readMetrics(columns) {
   const names = Object.keys(columns).filter((name) => name !== 'split');
   return (columns.step ?? []).map((_, k) => {
     const row = {split: columns.split?.[k] ?? 'train'};
-    names.forEach((name) => { row[name] = columns[name][k] === '' ? NaN : Number(columns[name][k]); });
+    names.forEach((name) => {
+      row[name] = columns[name][k] === '' ? NaN : Number(columns[name][k]);
+    });
     return row;
   });
 }
@@ -30,8 +32,17 @@ function aligned(rows, name) {
   for (const row of rows) {
     values[splits.indexOf(row.split)][at.get(row.step)] = Number.isFinite(row[name]) ? row[name] : null;
   }
-  return {xs, series: splits.map((split, k) => ({label: split, values: values[k], colour: colours[split] ?? colours.other,
-    points: values[k].filter((value) => value !== null).length < 100})).filter((one) => one.values.some((value) => value !== null))};
+  return {
+    xs,
+    series: splits
+      .map((split, k) => ({
+        label: split,
+        values: values[k],
+        colour: colours[split] ?? colours.other,
+        points: values[k].filter((value) => value !== null).length < 100,
+      }))
+      .filter((one) => one.values.some((value) => value !== null)),
+  };
 }
 
 function metricFigure(rows, name, title, caption, extra = {}) {
@@ -51,7 +62,7 @@ function speeds(all, samples) {
       steps += row.step - from.step;
       if (steps >= every && spent > 0) {
         xs.push(row.step);
-        values.push(steps * samples / spent);
+        values.push((steps * samples) / spent);
         [spent, steps] = [0, 0];
       }
     }
@@ -66,13 +77,23 @@ function speedFigure(all, job) {
   if (xs.length < 2) {
     return null;
   }
-  let least = Infinity;  // Of steps that were done again, the last time counts.
-  const order = xs.map((_, k) => k).reverse().filter((k) => xs[k] < least && (least = xs[k], true)).reverse();
+  let least = Infinity; // Of steps that were done again, the last time counts.
+  const order = xs
+    .map((_, k) => k)
+    .reverse()
+    .filter((k) => xs[k] < least && ((least = xs[k]), true))
+    .reverse();
   const unit = batch ? 'samples/s' : 'steps/s';
-  return curveFigure({title: unit, caption: `of all replicas, as a mean over ${grouped(every)} ${every === 1 ? 'step' : 'steps'}, without evaluations. `
-    + `Wall clock of this machine, not the speed of IPUs.${batch ? ` ${grouped(batch)} samples a step.` : ''}`, x: 'step',
-  xs: order.map((k) => xs[k]), series: [{label: unit, values: order.map((k) => values[k]), colour: colours.other, points: xs.length < 60}],
-    range: (_, low, high) => [0, high * 1.05]});
+  return curveFigure({
+    title: unit,
+    caption:
+      `of all replicas, as a mean over ${grouped(every)} ${every === 1 ? 'step' : 'steps'}, without evaluations. ` +
+      `Wall clock of this machine, not the speed of IPUs.${batch ? ` ${grouped(batch)} samples a step.` : ''}`,
+    x: 'step',
+    xs: order.map((k) => xs[k]),
+    series: [{label: unit, values: order.map((k) => values[k]), colour: colours.other, points: xs.length < 60}],
+    range: (_, low, high) => [0, high * 1.05],
+  });
 }
 
 /** Returns the stretches of steps that were done again: [{from, to}], from the order of the rows. */
@@ -96,26 +117,36 @@ function redone(rows) {
 /** Returns the stretches of steps that replicas did again after a restart, from the samples of each attempt. */
 function redoneAfterRestarts(attempts) {
   let most = 0;
-  return attempts.map(({begin, end}) => {
-    const again = most > 0 && begin.steps <= most ? `from about step ${grouped(begin.steps)} to ${grouped(Math.min(most, end.steps))}`
-      : null;
-    most = Math.max(most, end.steps);
-    return again;
-  }).filter(Boolean);
+  return attempts
+    .map(({begin, end}) => {
+      const again =
+        most > 0 && begin.steps <= most
+          ? `from about step ${grouped(begin.steps)} to ${grouped(Math.min(most, end.steps))}`
+          : null;
+      most = Math.max(most, end.steps);
+      return again;
+    })
+    .filter(Boolean);
 }
 
-const attemptText = ({attempt, begin, end}) => `attempt ${attempt}: steps ${grouped(begin.steps)} to ${grouped(end.steps)} in `
-  + secondsText(end.wall - begin.wall);
+const attemptText = ({attempt, begin, end}) =>
+  `attempt ${attempt}: steps ${grouped(begin.steps)} to ${grouped(end.steps)} in ` + secondsText(end.wall - begin.wall);
 const restartsText = (count) => (count === 0 ? 'no restart' : count === 1 ? '1 restart' : `${grouped(count)} restarts`);
 
 function attemptsSection(job, rows, replicas) {
   const attempts = replicas?.attempts ?? [];
-  const again = [...redone(rows).map((one) => `steps ${grouped(one.from)} to ${grouped(one.to)}`), ...redoneAfterRestarts(attempts)];
+  const again = [
+    ...redone(rows).map((one) => `steps ${grouped(one.from)} to ${grouped(one.to)}`),
+    ...redoneAfterRestarts(attempts),
+  ];
   const resumed = Number(job.profile?.outcome?.resumedAfterStep ?? 0);
   const skipped = Number(job.profile?.outcome?.skippedSteps ?? 0);
   const pairs = [
-    attempts.length > 0 && ['attempts', `${restartsText(attempts.length - 1)}; `
-      + `${attempts.map(attemptText).join('; ')} (wall clock, between the first and the last sample)`],
+    attempts.length > 0 && [
+      'attempts',
+      `${restartsText(attempts.length - 1)}; ` +
+        `${attempts.map(attemptText).join('; ')} (wall clock, between the first and the last sample)`,
+    ],
     resumed > 0 && ['checkpoint', `the last attempt resumed from the checkpoint of step ${grouped(resumed)}`],
     again.length > 0 && ['done again', again.join('; ')],
     skipped > 0 && ['skipped', `${grouped(skipped)} steps, because a gradient was not finite`],
@@ -123,52 +154,108 @@ function attemptsSection(job, rows, replicas) {
   return pairs.length === 0 ? null : [h('h2', {}, 'Attempts and checkpoints'), facts(pairs)];
 }
 
-const causes = {productiveSeconds: 'productive training', startSeconds: 'start-up', dataSeconds: 'waiting for data',
+const causes = {
+  productiveSeconds: 'productive training',
+  startSeconds: 'start-up',
+  dataSeconds: 'waiting for data',
   checkpointSeconds: 'checkpoints',
-  redoneSeconds: 'steps done again', downSeconds: 'down, from a failure to the restart', evaluationSeconds: 'evaluation',
-    otherSeconds: 'not attributed'};
+  redoneSeconds: 'steps done again',
+  downSeconds: 'down, from a failure to the restart',
+  evaluationSeconds: 'evaluation',
+  otherSeconds: 'not attributed',
+};
 
 /** Returns a name for a field: "somethingElseSeconds" becomes "something else". */
-const causeText = (name) => causes[name] ?? name.replace(/Seconds$/, '').replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+const causeText = (name) =>
+  causes[name] ?? name.replace(/Seconds$/, '').replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 
 function goodputSection(goodput) {
-  const fields = Object.entries(goodput).filter(([name, value]) => /Seconds$/.test(name) && name !== 'totalSeconds'
-    && typeof value === 'number');
+  const fields = Object.entries(goodput).filter(
+    ([name, value]) => /Seconds$/.test(name) && name !== 'totalSeconds' && typeof value === 'number',
+  );
   const sum = fields.reduce((total, [, value]) => total + value, 0);
   const total = Number(goodput.totalSeconds ?? sum);
   const rest = total - sum;
   const parts = Math.abs(rest) > 1e-6 * Math.max(total, 1) && rest > 0 ? [...fields, ['otherSeconds', rest]] : fields;
-  const shown = parts.map(([name, value], k) => ({name, value, colour: name === 'otherSeconds' ? '#9aa5b1' : colourOf(k)}));
+  const shown = parts.map(([name, value], k) => ({
+    name,
+    value,
+    colour: name === 'otherSeconds' ? '#9aa5b1' : colourOf(k),
+  }));
   const productive = Number(goodput.productiveSeconds ?? NaN);
-  return [h('h2', {}, 'Where the wall time went'), figure([`${secondsText(total)} in all, wall clock. `,
-    Number.isFinite(productive) && total > 0 ? `Goodput: ${percentText(productive / total)} of it was productive training. ` : '',
-      'The parts sum to the total.'],
-  sum > total * 1.000001 && h('p', {class: 'bad'}, `The parts sum to ${secondsText(sum)}, more than the total.`),
-  h('div', {class: 'stack', role: 'img', 'aria-label': 'parts of the wall time'}, shown.filter((one) => one.value > 0).map((one) =>
-    h('span', {style: `background:${one.colour};flex:${one.value / Math.max(total, 1e-9)} 0 0`,
-      title: `${causeText(one.name)}: ${secondsText(one.value)}`}))),
-  legend(shown.map((one) => [causeText(one.name), one.colour,
-    `${secondsText(one.value)}, ${percentText(one.value / Math.max(total, 1e-9))}`])))];
+  return [
+    h('h2', {}, 'Where the wall time went'),
+    figure(
+      [
+        `${secondsText(total)} in all, wall clock. `,
+        Number.isFinite(productive) && total > 0
+          ? `Goodput: ${percentText(productive / total)} of it was productive training. `
+          : '',
+        'The parts sum to the total.',
+      ],
+      sum > total * 1.000001 && h('p', {class: 'bad'}, `The parts sum to ${secondsText(sum)}, more than the total.`),
+      h(
+        'div',
+        {class: 'stack', role: 'img', 'aria-label': 'parts of the wall time'},
+        shown
+          .filter((one) => one.value > 0)
+          .map((one) =>
+            h('span', {
+              style: `background:${one.colour};flex:${one.value / Math.max(total, 1e-9)} 0 0`,
+              title: `${causeText(one.name)}: ${secondsText(one.value)}`,
+            }),
+          ),
+      ),
+      legend(
+        shown.map((one) => [
+          causeText(one.name),
+          one.colour,
+          `${secondsText(one.value)}, ${percentText(one.value / Math.max(total, 1e-9))}`,
+        ]),
+      ),
+    ),
+  ];
 }
 
 /** Returns what the last rows say, as facts. */
 function lastFacts(rows, job) {
   const last = (split) => rows.filter((row) => row.split === split).at(-1);
-  const text = (row) => row && `step ${grouped(row.step)}: ${['loss', 'accuracy'].filter((name) => Number.isFinite(row[name]))
-    .map((name) => `${name} ${name === 'accuracy' ? `${(100 * row[name]).toFixed(2)} %` : numberText(row[name])}`).join(', ')}`;
+  const text = (row) =>
+    row &&
+    `step ${grouped(row.step)}: ${['loss', 'accuracy']
+      .filter((name) => Number.isFinite(row[name]))
+      .map((name) => `${name} ${name === 'accuracy' ? `${(100 * row[name]).toFixed(2)} %` : numberText(row[name])}`)
+      .join(', ')}`;
   const end = rows.at(-1);
   const wall = job.profile?.wall;
-  return facts([['last training step', text(last('train')) ?? 'none'], last('test') && ['last evaluation', text(last('test'))],
-    end && Number.isFinite(end.wall_seconds) && ['wall time', `${secondsText(end.wall_seconds)} until then, on this machine`],
-    end && Number.isFinite(end.device_seconds) && ['device time', `${secondsText(end.device_seconds)} until then, on the emulated IPUs`],
-    wall?.samplesPerSecond > 0 && ['speed', `${grouped(Math.round(wall.samplesPerSecond))} samples/s in training steps (wall clock)`]]);
+  return facts([
+    ['last training step', text(last('train')) ?? 'none'],
+    last('test') && ['last evaluation', text(last('test'))],
+    end &&
+      Number.isFinite(end.wall_seconds) && [
+        'wall time',
+        `${secondsText(end.wall_seconds)} until then, on this machine`,
+      ],
+    end &&
+      Number.isFinite(end.device_seconds) && [
+        'device time',
+        `${secondsText(end.device_seconds)} until then, on the emulated IPUs`,
+      ],
+    wall?.samplesPerSecond > 0 && [
+      'speed',
+      `${grouped(Math.round(wall.samplesPerSecond))} samples/s in training steps (wall clock)`,
+    ],
+  ]);
 }
 
 export const view = {
   id: 'training',
   title: 'Training',
-  applies: (job) => (job.metrics?.step?.length ?? 0) > 0 || Boolean(job.failure) || (job.replicas?.replica?.length ?? 0) > 0
-    || Boolean(job.profile?.goodput),
+  applies: (job) =>
+    (job.metrics?.step?.length ?? 0) > 0 ||
+    Boolean(job.failure) ||
+    (job.replicas?.replica?.length ?? 0) > 0 ||
+    Boolean(job.profile?.goodput),
   render(root, job) {
     const all = job.metrics?.step ? readMetrics(job.metrics) : [];
     const rows = lastOfEachStep(all);
@@ -182,16 +269,34 @@ export const view = {
       root.append(h('p', {class: 'lead'}, slowSentence(replicas.replicas)));
     }
     if (rows.length > 0) {
-      root.append(lastFacts(rows, job), h('p', {class: 'hint'},
-        'Drag over a curve to zoom; a double-click or 0 shows all. With the focus on a curve, left and right move ',
-        'the cursor, + and - zoom.'), h('div', {class: 'columns'}, [
-        metricFigure(rows, 'loss', 'Loss', 'by step; training: of the step\'s samples; test: of the whole test data.'),
-        metricFigure(rows, 'accuracy', 'Accuracy', 'fraction of the samples, by step.'),
-        rate && metricFigure(rows.filter((row) => row.split === 'train'), rate, 'Learning rate', 'by step.'), speedFigure(all, job)]));
+      root.append(
+        lastFacts(rows, job),
+        h(
+          'p',
+          {class: 'hint'},
+          'Drag over a curve to zoom; a double-click or 0 shows all. With the focus on a curve, left and right move ',
+          'the cursor, + and - zoom.',
+        ),
+        h('div', {class: 'columns'}, [
+          metricFigure(rows, 'loss', 'Loss', "by step; training: of the step's samples; test: of the whole test data."),
+          metricFigure(rows, 'accuracy', 'Accuracy', 'fraction of the samples, by step.'),
+          rate &&
+            metricFigure(
+              rows.filter((row) => row.split === 'train'),
+              rate,
+              'Learning rate',
+              'by step.',
+            ),
+          speedFigure(all, job),
+        ]),
+      );
     }
     if (replicas) {
       root.append(h('h2', {}, 'Replicas'), replicaMap(replicas.replicas, replicas.attempts));
     }
-    root.append(...(attemptsSection(job, all, replicas) ?? []), ...(job.profile?.goodput ? goodputSection(job.profile.goodput) : []));
+    root.append(
+      ...(attemptsSection(job, all, replicas) ?? []),
+      ...(job.profile?.goodput ? goodputSection(job.profile.goodput) : []),
+    );
   },
 };

@@ -6,29 +6,63 @@ function fullestTiles(job) {
   return (job.profile.plannedMemory ?? []).map((memory, ipu) => {
     const needed = Number(memory.fullestTilePeak ?? 0);
     const available = Number(memory.bytesPerTile ?? 0);
-    return {ipu, tile: memory.fullestTile ?? 0, needed, available, over: needed - available,
-      streaming: Number(memory.streamingPeak ?? 0), streamingCapacity: Number(memory.streamingCapacity ?? 0)};
+    return {
+      ipu,
+      tile: memory.fullestTile ?? 0,
+      needed,
+      available,
+      over: needed - available,
+      streaming: Number(memory.streamingPeak ?? 0),
+      streamingCapacity: Number(memory.streamingCapacity ?? 0),
+    };
   });
 }
 
 function byIpu(tiles) {
   const widest = Math.max(...tiles.map((one) => Math.max(one.needed, one.available)), 1);
-  const bar = (row) => h('span', {class: 'gauge', title: `${grouped(row.needed)} of ${grouped(row.available)} B`},
-    h('span', {class: row.over > 0 ? 'over' : '', style: `width:${100 * row.needed / widest}%`}),
-      h('i', {style: `left:${100 * row.available / widest}%`}));
+  const bar = (row) =>
+    h(
+      'span',
+      {class: 'gauge', title: `${grouped(row.needed)} of ${grouped(row.available)} B`},
+      h('span', {class: row.over > 0 ? 'over' : '', style: `width:${(100 * row.needed) / widest}%`}),
+      h('i', {style: `left:${(100 * row.available) / widest}%`}),
+    );
   const streaming = tiles.some((row) => row.streaming > 0);
-  return figure('The fullest tile of each IPU, at its fullest step, with unused gaps. The mark is the memory of a tile.',
-    table([{title: 'IPU', number: true, value: (row) => row.ipu}, {title: 'tile', number: true, value: (row) => row.tile,
-      text: (row) => grouped(row.tile)},
-      {title: 'needed, B', number: true, value: (row) => row.needed, text: (row) => grouped(row.needed)},
-      {title: 'available, B', number: true, value: (row) => row.available, text: (row) => grouped(row.available)},
-      {title: 'over, B', number: true, value: (row) => row.over, text: (row) => (row.over > 0 ? h('span', {class: 'bad'}, grouped(row.over))
-        : 'fits')},
-      {title: 'needed and available', value: (row) => row.needed, text: bar},
-      ...(streaming ? [{title: 'Streaming Memory', number: true, value: (row) => row.streaming, text: (row) => h('span',
-        {class: row.streaming > row.streamingCapacity ? 'bad' : ''}, `${bytesText(row.streaming)} of ${bytesText(row.streamingCapacity)}`)}]
-          : [])],
-    tiles, {limit: 64}));
+  return figure(
+    'The fullest tile of each IPU, at its fullest step, with unused gaps. The mark is the memory of a tile.',
+    table(
+      [
+        {title: 'IPU', number: true, value: (row) => row.ipu},
+        {title: 'tile', number: true, value: (row) => row.tile, text: (row) => grouped(row.tile)},
+        {title: 'needed, B', number: true, value: (row) => row.needed, text: (row) => grouped(row.needed)},
+        {title: 'available, B', number: true, value: (row) => row.available, text: (row) => grouped(row.available)},
+        {
+          title: 'over, B',
+          number: true,
+          value: (row) => row.over,
+          text: (row) => (row.over > 0 ? h('span', {class: 'bad'}, grouped(row.over)) : 'fits'),
+        },
+        {title: 'needed and available', value: (row) => row.needed, text: bar},
+        ...(streaming
+          ? [
+              {
+                title: 'Streaming Memory',
+                number: true,
+                value: (row) => row.streaming,
+                text: (row) =>
+                  h(
+                    'span',
+                    {class: row.streaming > row.streamingCapacity ? 'bad' : ''},
+                    `${bytesText(row.streaming)} of ${bytesText(row.streamingCapacity)}`,
+                  ),
+              },
+            ]
+          : []),
+      ],
+      tiles,
+      {limit: 64},
+    ),
+  );
 }
 
 /** Returns what lies on a tile at its fullest step: a stacked bar by category, and the largest variables. */
@@ -41,29 +75,69 @@ function contentsOf(job, worst) {
   }
   const step = one.worstStep ?? 0;
   const held = job.memory.contents(worst.ipu, worst.tile, step).sort((a, b) => b.bytes - a.bytes);
-  const parts = report.categories.map((name, k) => ({name, colour: colourOf(k),
-    always: sumOf(held, (part) => part.variable.category === name && part.variable.alwaysLive),
-    bytes: sumOf(held, (part) => part.variable.category === name)})).filter((part) => part.bytes > 0).sort((a, b) => b.bytes - a.bytes);
+  const parts = report.categories
+    .map((name, k) => ({
+      name,
+      colour: colourOf(k),
+      always: sumOf(held, (part) => part.variable.category === name && part.variable.alwaysLive),
+      bytes: sumOf(held, (part) => part.variable.category === name),
+    }))
+    .filter((part) => part.bytes > 0)
+    .sort((a, b) => b.bytes - a.bytes);
   const all = withGaps(parts, Number(one.gaps ?? 0));
   const total = all.reduce((sum, part) => sum + part.bytes, 0);
   const share = (bytes) => percentText(bytes / Math.max(worst.needed, 1));
   const text = job.stepNames[step];
-  return [figure([`Tile ${grouped(worst.tile)} of IPU ${worst.ipu} at step ${grouped(step)}, ${text?.functionName ?? ''}: ${text?.text ?? 'unknown'}. `,
-    total === worst.needed ? `The parts sum to the ${grouped(worst.needed)} B that it needs.`
-      : `The parts sum to ${grouped(total)} B of the ${grouped(worst.needed)} B that it needs.`],
-  h('div', {class: 'stack', role: 'img', 'aria-label': 'bytes of the tile by category'}, all.map((part) =>
-    h('span', {style: `background:${part.colour};flex:${part.bytes} 0 0`, title: `${part.name}: ${grouped(part.bytes)} B`}))),
-  h('div', {class: 'columns'},
-    table([{title: 'category', value: (part) => part.name, text: (part) => h('span', {},
-      h('span', {class: 'swatch', style: `background:${part.colour}`}), part.name)},
-      {title: 'bytes', number: true, value: (part) => part.bytes, text: (part) => grouped(part.bytes)},
-      {title: 'share', number: true, value: (part) => part.bytes, text: (part) => share(part.bytes)},
-      {title: 'always live', number: true, value: (part) => part.always, text: (part) => grouped(part.always)}], all, {limit: 32}),
-    table([{title: 'largest variables on this tile', value: (part) => part.variable.name},
-      {title: 'bytes', number: true, value: (part) => part.bytes, text: (part) => grouped(part.bytes)},
-      {title: 'share', number: true, value: (part) => part.bytes, text: (part) => share(part.bytes)},
-        {title: 'category', value: (part) => part.variable.category},
-      {title: 'always live', value: (part) => (part.variable.alwaysLive ? 'yes' : 'no')}], held, {limit: 15, sort: 1})))];
+  return [
+    figure(
+      [
+        `Tile ${grouped(worst.tile)} of IPU ${worst.ipu} at step ${grouped(step)}, ${text?.functionName ?? ''}: ${text?.text ?? 'unknown'}. `,
+        total === worst.needed
+          ? `The parts sum to the ${grouped(worst.needed)} B that it needs.`
+          : `The parts sum to ${grouped(total)} B of the ${grouped(worst.needed)} B that it needs.`,
+      ],
+      h(
+        'div',
+        {class: 'stack', role: 'img', 'aria-label': 'bytes of the tile by category'},
+        all.map((part) =>
+          h('span', {
+            style: `background:${part.colour};flex:${part.bytes} 0 0`,
+            title: `${part.name}: ${grouped(part.bytes)} B`,
+          }),
+        ),
+      ),
+      h(
+        'div',
+        {class: 'columns'},
+        table(
+          [
+            {
+              title: 'category',
+              value: (part) => part.name,
+              text: (part) =>
+                h('span', {}, h('span', {class: 'swatch', style: `background:${part.colour}`}), part.name),
+            },
+            {title: 'bytes', number: true, value: (part) => part.bytes, text: (part) => grouped(part.bytes)},
+            {title: 'share', number: true, value: (part) => part.bytes, text: (part) => share(part.bytes)},
+            {title: 'always live', number: true, value: (part) => part.always, text: (part) => grouped(part.always)},
+          ],
+          all,
+          {limit: 32},
+        ),
+        table(
+          [
+            {title: 'largest variables on this tile', value: (part) => part.variable.name},
+            {title: 'bytes', number: true, value: (part) => part.bytes, text: (part) => grouped(part.bytes)},
+            {title: 'share', number: true, value: (part) => part.bytes, text: (part) => share(part.bytes)},
+            {title: 'category', value: (part) => part.variable.category},
+            {title: 'always live', value: (part) => (part.variable.alwaysLive ? 'yes' : 'no')},
+          ],
+          held,
+          {limit: 15, sort: 1},
+        ),
+      ),
+    ),
+  ];
 }
 
 /** Adds the bytes between the variables to the category "gaps". */
@@ -80,7 +154,8 @@ const sumOf = (held, chosen) => held.reduce((sum, part) => sum + (chosen(part) ?
 export function optionText(option) {
   const [name, ...value] = option.split(' ');
   const joined = value.join(' ');
-  const quoted = /^[\w@%+=:,./-]*$/.test(joined) || /^(['"]).*\1$/.test(joined) ? joined : `'${joined.replaceAll("'", "'\\''")}'`;
+  const quoted =
+    /^[\w@%+=:,./-]*$/.test(joined) || /^(['"]).*\1$/.test(joined) ? joined : `'${joined.replaceAll("'", "'\\''")}'`;
   return `${name.startsWith('-') ? name : `--${name}`} ${quoted}`.trim();
 }
 
@@ -104,8 +179,14 @@ function remediesSection(job) {
   if (!remedies?.length) {
     return h('p', {}, 'No remedies were tried.');
   }
-  const rows = remedies.map((one, k) => ({k, fits: one.fits ?? false, options: one.options ?? [], bytes: Number(one.fullestTileBytes ?? 0),
-    seconds: one.stepSeconds ?? 0, relative: one.timePerSample ?? 0}));
+  const rows = remedies.map((one, k) => ({
+    k,
+    fits: one.fits ?? false,
+    options: one.options ?? [],
+    bytes: Number(one.fullestTileBytes ?? 0),
+    seconds: one.stepSeconds ?? 0,
+    relative: one.timePerSample ?? 0,
+  }));
   let chosen = rows.find((row) => row.fits) ?? rows[0];
   const command = h('pre', {tabindex: 0, 'aria-label': 'command line'});
   const status = h('span', {class: 'hint', 'aria-live': 'polite'});
@@ -115,27 +196,77 @@ function remediesSection(job) {
     command.textContent = `poprun-emu profile ${row.options.map(optionText).join(' ')} train.cfg`;
     status.textContent = '';
     verdict.className = row.fits ? 'good' : 'bad';
-    verdict.textContent = row.fits ? 'With these options the job fits:' : 'Even with these options the job does not fit:';
+    verdict.textContent = row.fits
+      ? 'With these options the job fits:'
+      : 'Even with these options the job does not fit:';
   };
-  const radio = (row) => h('input', {type: 'radio', name: 'remedy', checked: row === chosen, 'aria-label': row.options.join(', '),
-    onchange: () => show(row)});
-  const more = (row) => (row.relative > 0 ? `${row.relative >= 1 ? '+' : '−'}${grouped(Number(Math.abs(100 * (row.relative - 1)).toFixed(1)))} %` : '-');
+  const radio = (row) =>
+    h('input', {
+      type: 'radio',
+      name: 'remedy',
+      checked: row === chosen,
+      'aria-label': row.options.join(', '),
+      onchange: () => show(row),
+    });
+  const more = (row) =>
+    row.relative > 0
+      ? `${row.relative >= 1 ? '+' : '−'}${grouped(Number(Math.abs(100 * (row.relative - 1)).toFixed(1)))} %`
+      : '-';
   const fitting = rows.filter((row) => row.fits).length;
   show(chosen);
   const result = fitting === 0 ? 'none of them fits' : fitting === 1 ? '1 of them fits' : `${fitting} of them fit`;
-  return [figure([`${grouped(rows.length)} changes were compiled; ${result}. Times of the device clock; the time per sample is relative to the job `,
-    'as it is.'],
-    table([{title: 'try', value: (row) => row.k, text: radio},
-      {title: 'options, all together', value: (row) => row.options.join(' '),
-        text: (row) => h('code', {}, row.options.map(optionText).join(' '))},
-      {title: 'fits', value: (row) => row.fits, text: (row) => h('span', {class: row.fits ? 'good' : 'bad'}, row.fits ? 'yes' : 'no')},
-      {title: 'fullest tile, B', number: true, value: (row) => row.bytes, text: (row) => grouped(row.bytes)},
-      {title: 'over, B', number: true, value: (row) => row.bytes - available,
-        text: (row) => (row.fits ? '-' : grouped(Math.max(row.bytes - available, 0)))},
-      {title: 'device step', number: true, value: (row) => row.seconds, text: (row) => (row.seconds > 0 ? secondsText(row.seconds) : '-')},
-      {title: 'time per sample', number: true, value: (row) => row.relative, text: more}], rows, {limit: 64})), verdict, command,
-  h('div', {class: 'controls'}, h('button', {onclick: () => copy(command, status)}, 'copy'), status,
-    h('span', {class: 'hint'}, 'Put the name of your job file for train.cfg, and add the options of your own command.'))];
+  return [
+    figure(
+      [
+        `${grouped(rows.length)} changes were compiled; ${result}. Times of the device clock; the time per sample is relative to the job `,
+        'as it is.',
+      ],
+      table(
+        [
+          {title: 'try', value: (row) => row.k, text: radio},
+          {
+            title: 'options, all together',
+            value: (row) => row.options.join(' '),
+            text: (row) => h('code', {}, row.options.map(optionText).join(' ')),
+          },
+          {
+            title: 'fits',
+            value: (row) => row.fits,
+            text: (row) => h('span', {class: row.fits ? 'good' : 'bad'}, row.fits ? 'yes' : 'no'),
+          },
+          {title: 'fullest tile, B', number: true, value: (row) => row.bytes, text: (row) => grouped(row.bytes)},
+          {
+            title: 'over, B',
+            number: true,
+            value: (row) => row.bytes - available,
+            text: (row) => (row.fits ? '-' : grouped(Math.max(row.bytes - available, 0))),
+          },
+          {
+            title: 'device step',
+            number: true,
+            value: (row) => row.seconds,
+            text: (row) => (row.seconds > 0 ? secondsText(row.seconds) : '-'),
+          },
+          {title: 'time per sample', number: true, value: (row) => row.relative, text: more},
+        ],
+        rows,
+        {limit: 64},
+      ),
+    ),
+    verdict,
+    command,
+    h(
+      'div',
+      {class: 'controls'},
+      h('button', {onclick: () => copy(command, status)}, 'copy'),
+      status,
+      h(
+        'span',
+        {class: 'hint'},
+        'Put the name of your job file for train.cfg, and add the options of your own command.',
+      ),
+    ),
+  ];
 }
 
 export const view = {
@@ -151,18 +282,44 @@ export const view = {
     if (worst) {
       const ratio = worst.needed / Math.max(worst.available, 1);
       const off = tiles.filter((one) => one.streaming > one.streamingCapacity);
-      root.append(facts([worst.over > 0 && ['short by',
-        `${grouped(Math.max(worst.over, 0))} B on tile ${grouped(worst.tile)} of IPU ${worst.ipu}: `
-        + `${grouped(worst.needed)} B needed, ${grouped(worst.available)} B available (${ratio.toFixed(2)} times)`],
-      ['does not fit', tiles.filter((one) => one.over > 0).map((one) => `IPU ${one.ipu}`).join(', ') || 'none by their tiles'],
-      ...off.map((one) => [`Streaming Memory of IPU ${one.ipu}`,
-        `short by ${grouped(one.streaming - one.streamingCapacity)} B: ${grouped(one.streaming)} B needed, `
-        + `${grouped(one.streamingCapacity)} B available`])]));
+      root.append(
+        facts([
+          worst.over > 0 && [
+            'short by',
+            `${grouped(Math.max(worst.over, 0))} B on tile ${grouped(worst.tile)} of IPU ${worst.ipu}: ` +
+              `${grouped(worst.needed)} B needed, ${grouped(worst.available)} B available (${ratio.toFixed(2)} times)`,
+          ],
+          [
+            'does not fit',
+            tiles
+              .filter((one) => one.over > 0)
+              .map((one) => `IPU ${one.ipu}`)
+              .join(', ') || 'none by their tiles',
+          ],
+          ...off.map((one) => [
+            `Streaming Memory of IPU ${one.ipu}`,
+            `short by ${grouped(one.streaming - one.streamingCapacity)} B: ${grouped(one.streaming)} B needed, ` +
+              `${grouped(one.streamingCapacity)} B available`,
+          ]),
+        ]),
+      );
     }
     root.append(h('h2', {}, 'Remedies'), ...[remediesSection(job)].flat());
     if (worst) {
-      root.append(h('h2', {}, 'What lies there'), ...[contentsOf(job, worst)].flat(), h('h2', {}, 'By IPU'), byIpu(tiles));
+      root.append(
+        h('h2', {}, 'What lies there'),
+        ...[contentsOf(job, worst)].flat(),
+        h('h2', {}, 'By IPU'),
+        byIpu(tiles),
+      );
     }
-    root.append(h('details', {}, h('summary', {}, 'The message of the compiler'), h('pre', {tabindex: 0}, [first, ...rest].join('\n'))));
+    root.append(
+      h(
+        'details',
+        {},
+        h('summary', {}, 'The message of the compiler'),
+        h('pre', {tabindex: 0}, [first, ...rest].join('\n')),
+      ),
+    );
   },
 };

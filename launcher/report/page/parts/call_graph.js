@@ -23,8 +23,12 @@ export function eachNode(nodes, visit, times = 1) {
  * runs: executions in one call of the step function}.
  */
 function functionsOf(report) {
-  const functions = new Map(report.functions.map((tree) =>
-    [tree.name, {tree, steps: 0, sites: 0, callers: new Map(), calls: [], runs: 0, inlined: 0}]));
+  const functions = new Map(
+    report.functions.map((tree) => [
+      tree.name,
+      {tree, steps: 0, sites: 0, callers: new Map(), calls: [], runs: 0, inlined: 0},
+    ]),
+  );
   for (const [name, one] of functions) {
     eachNode(one.tree.nodes, (node, times) => {
       ++one.steps;
@@ -64,7 +68,11 @@ export class CallGraph {
     if (main) {
       main.runs = 1;
     }
-    order.forEach((one) => one.calls.forEach(({callee, times}) => { callee.runs += one.runs * times; }));
+    order.forEach((one) =>
+      one.calls.forEach(({callee, times}) => {
+        callee.runs += one.runs * times;
+      }),
+    );
     order.reverse().forEach((one) => {
       one.cycles = this.cyclesOfNodes(one.tree.nodes);
       one.inlined = one.steps - one.calls.length + one.calls.reduce((sum, {callee}) => sum + callee.inlined, 0);

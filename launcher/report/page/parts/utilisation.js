@@ -36,7 +36,9 @@ export function microBatchFunctions(report) {
 export function updateCycles(report) {
   const tree = report.functions.find((one) => one.name === report.stepFunction);
   let last = -1;
-  walk(tree?.nodes, (node) => { last = isPart(targetOf(node) ?? '') ? Math.max(last, node.step) : last; });
+  walk(tree?.nodes, (node) => {
+    last = isPart(targetOf(node) ?? '') ? Math.max(last, node.step) : last;
+  });
   const later = new Set();
   walk(tree?.nodes, (node) => {
     if (node.step > last && targetOf(node)) {
@@ -46,18 +48,23 @@ export function updateCycles(report) {
   const before = microBatchFunctions(report);
   const cycles = [];
   for (const row of report.operators) {
-    const isLate = row.function === report.stepFunction ? row.step > last : later.has(row.function) && !before.has(row.function);
+    const isLate =
+      row.function === report.stepFunction ? row.step > last : later.has(row.function) && !before.has(row.function);
     if (isLate && last >= 0 && row.hostFunction === report.stepFunction) {
       const {computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles} = row.cost;
-      const sum = [computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles].reduce((a, b) => a + Number(b ?? 0),
-        0);
-      row.ipus.forEach((ipu) => { cycles[ipu] = (cycles[ipu] ?? 0) + sum; });
+      const sum = [computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles].reduce(
+        (a, b) => a + Number(b ?? 0),
+        0,
+      );
+      row.ipus.forEach((ipu) => {
+        cycles[ipu] = (cycles[ipu] ?? 0) + sum;
+      });
     }
   }
   return cycles;
 }
 
-const layersText = (layers) => (layers.length > 1 ? `${layers[0]} to ${layers.at(-1)}` : layers[0] ?? 'no layers');
+const layersText = (layers) => (layers.length > 1 ? `${layers[0]} to ${layers.at(-1)}` : (layers[0] ?? 'no layers'));
 const listText = (words) => (words.length > 1 ? `${words.slice(0, -1).join(', ')} and ${words.at(-1)}` : words[0]);
 
 /** Returns a sentence that says which stage limits the pipeline. */
@@ -65,9 +72,13 @@ export function limitSentence(job, bars) {
   const stages = job.profile.device?.stages ?? [];
   const busiest = bars.busy.reduce((best, busy, ipu) => (busy > bars.busy[best] ? ipu : best), 0);
   if (stages.length < 2) {
-    return h('p', {class: 'lead'}, bars.busy.length > 1
-      ? `The model is not divided into stages. IPU ${busiest} is the busiest, for ${percentText(bars.busy[busiest] / bars.cycles)} of the call.`
-      : `The model runs on one IPU, which is busy for ${percentText((bars.busy[0] ?? 0) / bars.cycles)} of the call.`);
+    return h(
+      'p',
+      {class: 'lead'},
+      bars.busy.length > 1
+        ? `The model is not divided into stages. IPU ${busiest} is the busiest, for ${percentText(bars.busy[busiest] / bars.cycles)} of the call.`
+        : `The model runs on one IPU, which is busy for ${percentText((bars.busy[0] ?? 0) / bars.cycles)} of the call.`,
+    );
   }
   const most = Math.max(...stages.map(totalOf));
   const isLimiting = (cycles) => cycles > 0.99 * most;
@@ -77,15 +88,24 @@ export function limitSentence(job, bars) {
   const passes = stages.some((stage) => Number(stage.backwardCycles ?? 0) > 0) ? ' forward and backward' : '';
   const cost = `${grouped(most)} cycles (${secondsText(most / bars.clock)})${passes} per micro-batch`;
   const first = stages[limiting[0]];
-  const text = limiting.length > 1 ? `Stages ${listText(limiting.map(String))} limit the pipeline equally${exact}, with ${exact ? 'up to ' : ''}${cost}`
-    : `Stage ${limiting[0]} on IPU ${first.ipu ?? 0} (${layersText(first.layers ?? [])}) limits the pipeline, with ${cost}`;
+  const text =
+    limiting.length > 1
+      ? `Stages ${listText(limiting.map(String))} limit the pipeline equally${exact}, with ${exact ? 'up to ' : ''}${cost}`
+      : `Stage ${limiting[0]} on IPU ${first.ipu ?? 0} (${layersText(first.layers ?? [])}) limits the pipeline, with ${cost}`;
   const next = others.length > 0 ? `, ${(most / Math.max(...others, 1)).toFixed(2)} times the next stage` : '';
   const byIpu = [];
-  stages.forEach((stage) => { byIpu[stage.ipu ?? 0] = (byIpu[stage.ipu ?? 0] ?? 0) + totalOf(stage); });
+  stages.forEach((stage) => {
+    byIpu[stage.ipu ?? 0] = (byIpu[stage.ipu ?? 0] ?? 0) + totalOf(stage);
+  });
   const worst = byIpu.reduce((best, sum, ipu) => ((sum ?? 0) > (byIpu[best] ?? 0) ? ipu : best), 0);
-  const shared = stages.map((stage, k) => [stage.ipu ?? 0, k]).filter(([ipu]) => ipu === worst).map(([, k]) => String(k));
-  const more = byIpu[worst] > most
-    ? ` But IPU ${worst} runs stages ${listText(shared)}, together ${grouped(byIpu[worst])} cycles, and limits it further.` : '';
+  const shared = stages
+    .map((stage, k) => [stage.ipu ?? 0, k])
+    .filter(([ipu]) => ipu === worst)
+    .map(([, k]) => String(k));
+  const more =
+    byIpu[worst] > most
+      ? ` But IPU ${worst} runs stages ${listText(shared)}, together ${grouped(byIpu[worst])} cycles, and limits it further.`
+      : '';
   return h('p', {class: 'lead'}, `${text}${next}.${more}`);
 }
 
@@ -97,9 +117,17 @@ function inputs(job) {
   const update = updateCycles(job.report);
   const forward = longest('forwardCycles');
   const backward = longest('backwardCycles');
-  return {trains: backward > 0, n: stages.length, batches: cells.microBatches, forward, backward, recomputes: cells.recomputes,
+  return {
+    trains: backward > 0,
+    n: stages.length,
+    batches: cells.microBatches,
+    forward,
+    backward,
+    recomputes: cells.recomputes,
     gradient: cells.recomputes ? Math.max(backward - forward, 0) : backward,
-    update: Math.max(0, ...update.map((cycles) => cycles ?? 0)), updates: update};
+    update: Math.max(0, ...update.map((cycles) => cycles ?? 0)),
+    updates: update,
+  };
 }
 
 function stageTable(stages, put, clock) {
@@ -107,14 +135,43 @@ function stageTable(stages, put, clock) {
   const rows = stages.map((stage, k) => ({k, stage}));
   const update = (row) => put.updates[row.stage.ipu ?? 0] ?? 0;
   const sharing = stages.map((stage) => stage.ipu ?? 0);
-  return table([{title: 'stage', number: true, value: (row) => row.k}, {title: 'IPU', number: true, value: (row) => row.stage.ipu ?? 0},
-    {title: 'layers', value: (row) => layersText(row.stage.layers ?? [])}, cycles('forward', (row) => Number(row.stage.forwardCycles ?? 0)),
-    ...(put.trains ? [cycles(put.recomputes ? 'backward with recomputation' : 'backward', (row) => Number(row.stage.backwardCycles ?? 0)),
-      cycles('both', (row) => totalOf(row.stage))] : []),
-    {title: 'time', number: true, value: (row) => totalOf(row.stage), text: (row) => secondsText(totalOf(row.stage) / clock)},
-    ...(put.trains ? [{title: 'update of its IPU', number: true, help: 'cycles of all steps after the last micro-batch', value: update,
-      text: (row) => grouped(update(row)) + (sharing.filter((ipu) => ipu === (row.stage.ipu ?? 0)).length > 1 ? ' (shared)' : '')}] : [])],
-  rows, {limit: 64});
+  return table(
+    [
+      {title: 'stage', number: true, value: (row) => row.k},
+      {title: 'IPU', number: true, value: (row) => row.stage.ipu ?? 0},
+      {title: 'layers', value: (row) => layersText(row.stage.layers ?? [])},
+      cycles('forward', (row) => Number(row.stage.forwardCycles ?? 0)),
+      ...(put.trains
+        ? [
+            cycles(put.recomputes ? 'backward with recomputation' : 'backward', (row) =>
+              Number(row.stage.backwardCycles ?? 0),
+            ),
+            cycles('both', (row) => totalOf(row.stage)),
+          ]
+        : []),
+      {
+        title: 'time',
+        number: true,
+        value: (row) => totalOf(row.stage),
+        text: (row) => secondsText(totalOf(row.stage) / clock),
+      },
+      ...(put.trains
+        ? [
+            {
+              title: 'update of its IPU',
+              number: true,
+              help: 'cycles of all steps after the last micro-batch',
+              value: update,
+              text: (row) =>
+                grouped(update(row)) +
+                (sharing.filter((ipu) => ipu === (row.stage.ipu ?? 0)).length > 1 ? ' (shared)' : ''),
+            },
+          ]
+        : []),
+    ],
+    rows,
+    {limit: 64},
+  );
 }
 
 /** Returns the formula's value and the text with the numbers put in. */
@@ -123,17 +180,25 @@ function estimate(put, schedule) {
     return {value: 1 / put.n, formula: '1 / n', filled: `1 / ${put.n}`};
   }
   if (!put.trains) {
-    return {value: put.batches / (put.batches + put.n - 1), formula: 'T_GA / (T_GA + n − 1)',
-      filled: `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1)`};
+    return {
+      value: put.batches / (put.batches + put.n - 1),
+      formula: 'T_GA / (T_GA + n − 1)',
+      filled: `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1)`,
+    };
   }
   const cycle = put.recomputes ? '(2 T_a + T_g)' : '(T_a + T_g)';
   const sum = put.forward + put.backward;
   const value = (put.batches * sum + put.update) / ((put.batches + put.n - 1) * sum + put.update);
-  const number = put.recomputes ? `(2 × ${grouped(put.forward)} + ${grouped(put.gradient)})`
+  const number = put.recomputes
+    ? `(2 × ${grouped(put.forward)} + ${grouped(put.gradient)})`
     : `(${grouped(put.forward)} + ${grouped(put.gradient)})`;
-  return {value, formula: `(T_GA × ${cycle} + T_WU) / ((T_GA + n − 1) × ${cycle} + T_WU)`,
-    filled: `(${grouped(put.batches)} × ${number} + ${grouped(put.update)}) / `
-      + `((${grouped(put.batches)} + ${put.n} − 1) × ${number} + ${grouped(put.update)})`};
+  return {
+    value,
+    formula: `(T_GA × ${cycle} + T_WU) / ((T_GA + n − 1) × ${cycle} + T_WU)`,
+    filled:
+      `(${grouped(put.batches)} × ${number} + ${grouped(put.update)}) / ` +
+      `((${grouped(put.batches)} + ${put.n} − 1) × ${number} + ${grouped(put.update)})`,
+  };
 }
 
 /** Returns why the estimate and the timeline may differ. */
@@ -141,10 +206,14 @@ function reasons(job, put) {
   const {stages} = job.profile.device;
   const ipus = new Set(stages.map((stage) => stage.ipu ?? 0));
   const totals = stages.map(totalOf);
-  return [Math.min(...totals) < Math.max(...totals) && 'the stages are not equally long, and the formula assumes that they are',
-    ipus.size < stages.length && `the ${stages.length} stages share ${ipus.size} IPUs, and the formula assumes an IPU for each stage`,
+  return [
+    Math.min(...totals) < Math.max(...totals) &&
+      'the stages are not equally long, and the formula assumes that they are',
+    ipus.size < stages.length &&
+      `the ${stages.length} stages share ${ipus.size} IPUs, and the formula assumes an IPU for each stage`,
     new Set(put.updates).size > 1 && 'the IPUs do not update equally long',
-    'the formula leaves out copies between stages and host transfers'].filter(Boolean);
+    'the formula leaves out copies between stages and host transfers',
+  ].filter(Boolean);
 }
 
 /** Returns the section with T_a, T_g, T_WU and the utilisation, or null if the model is not pipelined. */
@@ -159,17 +228,34 @@ export function utilisationSection(job, bars) {
   const cycles = (count) => `${grouped(count)} cycles, ${secondsText(count / bars.clock)}`;
   const without = `, without the recomputation, which is taken as T_a (with it: ${grouped(put.backward)})`;
   const simple = put.batches / (put.batches + put.n - 1);
-  return figure(['Time of each stage per micro-batch, without copies to other stages, and the estimate of Graphcore\'s guide to memory and performance ',
-    '(section 5.4.2). Cycles of the device clock.'],
-  stageTable(stages, put, bars.clock),
-  facts([['n', `${put.n} stages`], ['T_GA', `${grouped(put.batches)} micro-batches in a call`],
-    ['T_a', `${cycles(put.forward)}: longest forward pass of a stage`],
-    put.trains && ['T_g', `${cycles(put.gradient)}: longest backward pass${put.recomputes ? without : ''}`],
-    put.trains && ['T_WU', `${cycles(put.update)}: steps after the last micro-batch, on the IPU where they take longest`],
-    ['formula', h('code', {}, formula)], ['values', h('code', {}, filled)],
-    ['estimate', h('strong', {}, `${(100 * value).toFixed(1)} %`)],
-    put.trains && schedule !== 'sequential' && ['estimate if T_WU = 0',
-      `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1) = ${(100 * simple).toFixed(1)} %`],
-    ['timeline', h('strong', {}, `${(100 * utilisation).toFixed(1)} %: busy cycles of all IPUs / (IPUs × cycles of the call)`)],
-    ['why they differ', `${reasons(job, put).join('; ')}.`]]));
+  return figure(
+    [
+      "Time of each stage per micro-batch, without copies to other stages, and the estimate of Graphcore's guide to memory and performance ",
+      '(section 5.4.2). Cycles of the device clock.',
+    ],
+    stageTable(stages, put, bars.clock),
+    facts([
+      ['n', `${put.n} stages`],
+      ['T_GA', `${grouped(put.batches)} micro-batches in a call`],
+      ['T_a', `${cycles(put.forward)}: longest forward pass of a stage`],
+      put.trains && ['T_g', `${cycles(put.gradient)}: longest backward pass${put.recomputes ? without : ''}`],
+      put.trains && [
+        'T_WU',
+        `${cycles(put.update)}: steps after the last micro-batch, on the IPU where they take longest`,
+      ],
+      ['formula', h('code', {}, formula)],
+      ['values', h('code', {}, filled)],
+      ['estimate', h('strong', {}, `${(100 * value).toFixed(1)} %`)],
+      put.trains &&
+        schedule !== 'sequential' && [
+          'estimate if T_WU = 0',
+          `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1) = ${(100 * simple).toFixed(1)} %`,
+        ],
+      [
+        'timeline',
+        h('strong', {}, `${(100 * utilisation).toFixed(1)} %: busy cycles of all IPUs / (IPUs × cycles of the call)`),
+      ],
+      ['why they differ', `${reasons(job, put).join('; ')}.`],
+    ]),
+  );
 }

@@ -8,7 +8,11 @@ const piece = 200;
 export class ProgramTree {
   constructor(job, data, graph) {
     Object.assign(this, {job, data, graph, clock: job.profile.device?.clockHz, openers: new Map()});
-    this.element = h('div', {class: 'program-tree'}, [...graph.functions.values()].map((one) => this.functionItem(one)));
+    this.element = h(
+      'div',
+      {class: 'program-tree'},
+      [...graph.functions.values()].map((one) => this.functionItem(one)),
+    );
   }
 
   cyclesText(cycles, each) {
@@ -46,11 +50,25 @@ export class ProgramTree {
 
   functionItem(one) {
     const {tree, sites, callers, runs, cycles, steps} = one;
-    const from = sites === 0 ? 'called by the host'
-      : `called from ${counted(sites, 'place')} in ${[...callers.keys()].slice(0, 3).join(', ')}${callers.size > 3 ? ' ...' : ''}`;
-    const often = runs > 0 && sites > 0 ? `, runs ${counted(runs, 'time')} in a call of ${this.job.report.stepFunction}` : '';
-    const item = this.branch([h('strong', {}, tree.name), h('span', {class: 'hint'}, ` ${counted(steps, 'step')}; ${from}${often}; `,
-      this.cyclesText(cycles, ' for one execution'))], tree.nodes, 0);
+    const from =
+      sites === 0
+        ? 'called by the host'
+        : `called from ${counted(sites, 'place')} in ${[...callers.keys()].slice(0, 3).join(', ')}${callers.size > 3 ? ' ...' : ''}`;
+    const often =
+      runs > 0 && sites > 0 ? `, runs ${counted(runs, 'time')} in a call of ${this.job.report.stepFunction}` : '';
+    const item = this.branch(
+      [
+        h('strong', {}, tree.name),
+        h(
+          'span',
+          {class: 'hint'},
+          ` ${counted(steps, 'step')}; ${from}${often}; `,
+          this.cyclesText(cycles, ' for one execution'),
+        ),
+      ],
+      tree.nodes,
+      0,
+    );
     item.id = `function-${tree.name}`;
     this.openers.set(tree.name, item);
     return item;
@@ -61,14 +79,30 @@ export class ProgramTree {
     const cycles = this.cyclesText(this.graph.cyclesOfNode(node), '');
     const callee = this.graph.functions.get(call);
     if (repeat || callee) {
-      return this.branch([node.text, h('span', {class: 'hint'}, ` step ${grouped(node.step)}; ${cycles}${repeat ? ' for all rounds' : ''}`)],
-        callee ? callee.tree.nodes : node.nodes, depth);
+      return this.branch(
+        [
+          node.text,
+          h('span', {class: 'hint'}, ` step ${grouped(node.step)}; ${cycles}${repeat ? ' for all rounds' : ''}`),
+        ],
+        callee ? callee.tree.nodes : node.nodes,
+        depth,
+      );
     }
     const row = this.job.stepNames[node.step]?.row;
     const times = row && row.calls > 1 ? `, ${grouped(row.calls)} times in a call of ${row.hostFunction}` : '';
-    return h('div', {class: 'step'}, h('span', {title: row?.attributes}, node.text), h('span', {class: 'hint'}, ' ',
-      stepLink(this.job, this.data, node.step, `step ${grouped(node.step)}`),
-      cycles ? `; ${cycles}${times}` : '', row?.plan ? `; ${row.plan}` : ''));
+    return h(
+      'div',
+      {class: 'step'},
+      h('span', {title: row?.attributes}, node.text),
+      h(
+        'span',
+        {class: 'hint'},
+        ' ',
+        stepLink(this.job, this.data, node.step, `step ${grouped(node.step)}`),
+        cycles ? `; ${cycles}${times}` : '',
+        row?.plan ? `; ${row.plan}` : '',
+      ),
+    );
   }
 
   /** Opens the branches that lead to a step and moves the focus there. */

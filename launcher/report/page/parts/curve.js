@@ -155,14 +155,21 @@ function drawLimit(context, plot, theme) {
 export function livenessCurve(chart) {
   const functions = functionsOf(chart.job);
   const plot = {step: 1};
-  const still = document.createElement('canvas');  // All but the line of the chosen step.
+  const still = document.createElement('canvas'); // All but the line of the chosen step.
   const pen = still.getContext('2d');
   let drawn = '';
   const element = canvas(230, 'live bytes at each step of the Program', (context, width, height, theme) => {
     const {curve, zoom, limit} = chart;
     const most = Math.max(limit, curve.notAlwaysLive.reduce((a, b) => Math.max(a, b), 0) + curve.alwaysLive) * 1.03;
-    Object.assign(plot, {width, height, most, limit, step: (width - left) / zoom.size,
-      x: (step) => left + (step - zoom.from) * plot.step, y: (bytes) => top + (height - top - bottom) * (1 - bytes / most)});
+    Object.assign(plot, {
+      width,
+      height,
+      most,
+      limit,
+      step: (width - left) / zoom.size,
+      x: (step) => left + (step - zoom.from) * plot.step,
+      y: (bytes) => top + (height - top - bottom) * (1 - bytes / most),
+    });
     const state = [element.width, element.height, chart.title, zoom.from, zoom.to, theme.back].join();
     if (state !== drawn) {
       drawn = state;
@@ -180,7 +187,8 @@ export function livenessCurve(chart) {
   });
   element.setAttribute('role', 'application');
   element.style.cursor = 'crosshair';
-  const itemAt = (x) => Math.min(Math.max(chart.zoom.from + Math.floor((x - left) / plot.step), chart.zoom.from), chart.zoom.to - 1);
+  const itemAt = (x) =>
+    Math.min(Math.max(chart.zoom.from + Math.floor((x - left) / plot.step), chart.zoom.from), chart.zoom.to - 1);
   attachZoom(element, chart.zoom, {itemAt, chosen: chart.chosen, choose: chart.choose, hover: chart.hover});
   return element;
 }

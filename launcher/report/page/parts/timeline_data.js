@@ -8,15 +8,15 @@ const numberOf = (value, names) => (typeof value === 'number' ? value : Math.max
 export const kinds = doings.length;
 
 const once = [0, 0];
-const blurred = 3;      // Pixels: bars that repeat faster are drawn as their mean.
+const blurred = 3; // Pixels: bars that repeat faster are drawn as their mean.
 
 /** Sums how much of each pixel each of `size` kinds of bar covers. */
 class Cover {
   constructor(width, size) {
     this.width = width;
     this.size = size;
-    this.parts = new Float32Array((width + 1) * size);    // Of bars that cover a pixel in part.
-    this.changes = new Float32Array((width + 1) * size);  // Of the number of bars that cover a pixel as a whole, from this pixel on.
+    this.parts = new Float32Array((width + 1) * size); // Of bars that cover a pixel in part.
+    this.changes = new Float32Array((width + 1) * size); // Of the number of bars that cover a pixel as a whole, from this pixel on.
     this.running = new Float32Array(size);
   }
 
@@ -92,15 +92,20 @@ export class Bars {
       const key = this.ipu[k] * 3 + this.lane[k];
       lanes.get(key)?.push(k) ?? lanes.set(key, [k]);
     }
-    return [...lanes].sort((a, b) => a[0] - b[0]).map(([key, bars]) => {
-      const [ipu, lane] = [Math.floor(key / 3), key % 3];
-      return {ipu, lane, text: `IPU ${ipu}${laneTexts[lane]}`, bars: Uint32Array.from(bars)};
-    });
+    return [...lanes]
+      .sort((a, b) => a[0] - b[0])
+      .map(([key, bars]) => {
+        const [ipu, lane] = [Math.floor(key / 3), key % 3];
+        return {ipu, lane, text: `IPU ${ipu}${laneTexts[lane]}`, bars: Uint32Array.from(bars)};
+      });
   }
 
   /** Returns the cycles of each activity on the tiles of each IPU: [ipu][doing]. */
   sums() {
-    const sums = this.lanes.reduce((rows, lane) => { rows[lane.ipu] ??= new Array(kinds).fill(0); return rows; }, []);
+    const sums = this.lanes.reduce((rows, lane) => {
+      rows[lane.ipu] ??= new Array(kinds).fill(0);
+      return rows;
+    }, []);
     for (let k = 0; k < this.count; ++k) {
       if (this.lane[k] === 0) {
         sums[this.ipu[k]][this.doing[k]] += this.length[k] * this.repeats[k];
@@ -183,13 +188,16 @@ export class Bars {
     let best = null;
     for (const k of lane.bars) {
       const distance = this.distance[k] || 1;
-      const n = back ? Math.min(Math.ceil((cycle - this.begin[k]) / distance) - 1, this.repeats[k] - 1)
+      const n = back
+        ? Math.min(Math.ceil((cycle - this.begin[k]) / distance) - 1, this.repeats[k] - 1)
         : Math.max(Math.floor((cycle - this.begin[k]) / distance) + 1, 0);
       if (n < 0 || n >= this.repeats[k]) {
         continue;
       }
       const begin = this.begin[k] + n * this.distance[k];
-      const better = back ? begin < cycle && (best === null || begin > best.begin) : begin > cycle && (best === null || begin < best.begin);
+      const better = back
+        ? begin < cycle && (best === null || begin > best.begin)
+        : begin > cycle && (best === null || begin < best.begin);
       best = better ? {bar: k, repeat: n, begin, others: 0} : best;
     }
     return best;

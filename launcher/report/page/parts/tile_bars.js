@@ -14,11 +14,22 @@ const used = (ipu, entry) => ipu.classes.some((one) => entry.of(one) > 0);
 
 /** Returns the parts of each bar from the bottom up: [{name, colour, of: (class) => bytes}]. Their sum is the peak. */
 export function partsOf(report, ipu, byRegion) {
-  const regions = [{name: 'always live', colour: darker('#4e79a7'), of: (one) => one.alwaysLive},
-    {name: "live at the tile's worst step, not always", colour: '#4e79a7', of: (one) => one.notAlwaysLive}, planGaps];
+  const regions = [
+    {name: 'always live', colour: darker('#4e79a7'), of: (one) => one.alwaysLive},
+    {name: "live at the tile's worst step, not always", colour: '#4e79a7', of: (one) => one.notAlwaysLive},
+    planGaps,
+  ];
   const names = report.categories.map((name) => (name === 'gaps' ? 'gaps by placement constraints' : name));
-  const always = names.map((name, k) => ({name: `${name}, always live`, colour: darker(colourOf(k)), of: (one) => one.atPeak.alwaysLive[k]}));
-  const notAlways = names.map((name, k) => ({name, colour: shade(colourOf(k), 0.12), of: (one) => one.atPeak.notAlwaysLive[k]}));
+  const always = names.map((name, k) => ({
+    name: `${name}, always live`,
+    colour: darker(colourOf(k)),
+    of: (one) => one.atPeak.alwaysLive[k],
+  }));
+  const notAlways = names.map((name, k) => ({
+    name,
+    colour: shade(colourOf(k), 0.12),
+    of: (one) => one.atPeak.notAlwaysLive[k],
+  }));
   return (byRegion ? regions : [...always, ...notAlways, planGaps]).filter((entry) => used(ipu, entry));
 }
 
@@ -112,8 +123,13 @@ export function tileBars(chart) {
     const ipu = chart.job.report.ipus[chart.ipu];
     const tiles = chart.job.memory.ipus[chart.ipu];
     const most = (chart.scale() === 'fullest' ? ipu.balance.max : Math.max(ipu.bytesPerTile, ipu.balance.max)) * 1.02;
-    Object.assign(plot, {width, height, most, step: (width - left) / chart.zoom.size,
-      y: (bytes) => top + (height - top - bottom) * (1 - bytes / most)});
+    Object.assign(plot, {
+      width,
+      height,
+      most,
+      step: (width - left) / chart.zoom.size,
+      y: (bytes) => top + (height - top - bottom) * (1 - bytes / most),
+    });
     drawAxis(context, plot, ipu, chart.zoom, theme);
     const columns = columnsOf(tiles, ipu, chart.zoom, plot.step);
     const below = new Float64Array(columns.length);
@@ -134,13 +150,24 @@ export function tileBars(chart) {
     if (chosen >= chart.zoom.from && chosen < chart.zoom.to) {
       const x = left + (chosen - chart.zoom.from) * plot.step;
       context.strokeStyle = theme.text;
-      context.strokeRect(Math.round(x) - 0.5, top - 2, Math.max(2, Math.round(plot.step)) + 1, height - top - bottom + 2);
+      context.strokeRect(
+        Math.round(x) - 0.5,
+        top - 2,
+        Math.max(2, Math.round(plot.step)) + 1,
+        height - top - bottom + 2,
+      );
     }
   };
   const element = canvas(340, 'bytes of each tile at its peak, by category', draw);
   element.setAttribute('role', 'application');
   element.style.cursor = 'crosshair';
-  const itemAt = (x) => Math.min(Math.max(chart.zoom.from + Math.floor((x - left) / plot.step), chart.zoom.from), chart.zoom.to - 1);
-  attachZoom(element, chart.zoom, {itemAt, chosen: chart.chosen, choose: chart.choose, hover: (tile) => chart.hover(tile)});
+  const itemAt = (x) =>
+    Math.min(Math.max(chart.zoom.from + Math.floor((x - left) / plot.step), chart.zoom.from), chart.zoom.to - 1);
+  attachZoom(element, chart.zoom, {
+    itemAt,
+    chosen: chart.chosen,
+    choose: chart.choose,
+    hover: (tile) => chart.hover(tile),
+  });
   return element;
 }

@@ -1,10 +1,13 @@
 // The speed of each replica over time, from replicas.csv: a map of their times relative to the median, and the slow ones.
 import {canvas, figure, grouped, h, secondsText} from '../dom.js';
 
-export const measures = [['compute_seconds', 'in operators'], ['exchange_seconds', 'in collectives, with waiting'],
-  ['stream_seconds', 'in host streams']];
-const most = 256;          // Replicas that the map shows.
-const slowFrom = 1.2;      // Times the median.
+export const measures = [
+  ['compute_seconds', 'in operators'],
+  ['exchange_seconds', 'in collectives, with waiting'],
+  ['stream_seconds', 'in host streams'],
+];
+const most = 256; // Replicas that the map shows.
+const slowFrom = 1.2; // Times the median.
 
 const median = (values) => {
   const sorted = values.filter((value) => !Number.isNaN(value)).sort((a, b) => a - b);
@@ -21,7 +24,9 @@ export function readReplicas(columns) {
   let latest = 0;
   columns.replica.forEach((text, k) => {
     const row = {attempt: Number(columns.attempt?.[k] ?? 0), steps: Number(columns.steps[k])};
-    measures.forEach(([name]) => { row[name] = Number(columns[name]?.[k] ?? NaN); });
+    measures.forEach(([name]) => {
+      row[name] = Number(columns[name]?.[k] ?? NaN);
+    });
     const wall = Number(columns.wall_seconds[k]);
     const attempt = attempts.get(row.attempt) ?? {attempt: row.attempt, offset: wall < latest ? latest : 0};
     row.wall = wall + attempt.offset;
@@ -45,10 +50,10 @@ function counterAt(samples, axis, x, name) {
   let [low, high] = [0, samples.length - 1];
   while (high - low > 1) {
     const middle = (low + high) >> 1;
-    samples[middle][axis] <= x ? low = middle : high = middle;
+    samples[middle][axis] <= x ? (low = middle) : (high = middle);
   }
   const [a, b] = [samples[low], samples[high]];
-  return b[axis] === a[axis] ? b[name] : a[name] + (b[name] - a[name]) * (x - a[axis]) / (b[axis] - a[axis]);
+  return b[axis] === a[axis] ? b[name] : a[name] + ((b[name] - a[name]) * (x - a[axis])) / (b[axis] - a[axis]);
 }
 
 /** Returns a replica's seconds per step from x to y, in the latest attempt that has at least half of that; or NaN. */
@@ -71,7 +76,7 @@ export function intervals(replicas, axis, name) {
   const last = all.reduce((a, b) => Math.max(a, b));
   const samples = median(replicas.map((one) => one.samples.length));
   const count = Math.max(1, Math.min(Math.floor(samples) - 1, 300, axis === 'steps' ? last - first : 300));
-  const edges = Array.from({length: count + 1}, (_, k) => first + (last - first) * k / count);
+  const edges = Array.from({length: count + 1}, (_, k) => first + ((last - first) * k) / count);
   const seconds = replicas.map((one) => edges.slice(1).map((end, k) => secondsPerStep(one, axis, edges[k], end, name)));
   const medians = edges.slice(1).map((_, k) => median(seconds.map((row) => row[k])));
   return {edges, seconds, medians, ratios: seconds.map((row) => row.map((value, k) => value / medians[k]))};
@@ -83,7 +88,11 @@ function slowStretch(data, index) {
   let best = null;
   for (let from = 0; from < ratios.length; ++from) {
     let to = from;
-    for (let k = from; ratios[from] >= slowFrom && k < ratios.length && (ratios[k] >= slowFrom || ratios[k + 1] >= slowFrom); ++k) {
+    for (
+      let k = from;
+      ratios[from] >= slowFrom && k < ratios.length && (ratios[k] >= slowFrom || ratios[k + 1] >= slowFrom);
+      ++k
+    ) {
       to = ratios[k] >= slowFrom ? k + 1 : to;
     }
     if (to - from > (best ? best.to - best.from : 0)) {
@@ -94,9 +103,19 @@ function slowStretch(data, index) {
   if (!best || best.to - best.from < Math.max(2, ratios.length * 0.02)) {
     return null;
   }
-  const mean = (list) => list.slice(best.from, best.to).filter((x) => !Number.isNaN(x)).reduce((sum, x, _, all) => sum + x / all.length, 0);
-  return {index, ...best, seconds: mean(data.seconds[index]), median: mean(data.medians), factor: mean(ratios),
-    toEnd: best.to === ratios.length};
+  const mean = (list) =>
+    list
+      .slice(best.from, best.to)
+      .filter((x) => !Number.isNaN(x))
+      .reduce((sum, x, _, all) => sum + x / all.length, 0);
+  return {
+    index,
+    ...best,
+    seconds: mean(data.seconds[index]),
+    median: mean(data.medians),
+    factor: mean(ratios),
+    toEnd: best.to === ratios.length,
+  };
 }
 
 /** Returns the sentence that names slow replicas. */
@@ -105,7 +124,9 @@ export function slowSentence(replicas) {
     return 'There are too few samples to compare the replicas.';
   }
   const data = intervals(replicas, 'steps', 'compute_seconds');
-  const slow = replicas.map((_, index) => slowStretch(data, index)).filter(Boolean)
+  const slow = replicas
+    .map((_, index) => slowStretch(data, index))
+    .filter(Boolean)
     .sort((a, b) => b.factor * (b.to - b.from) - a.factor * (a.to - a.from));
   if (slow.length === 0) {
     return `No replica needs ${slowFrom} times the median of the replicas or more in operators for long.`;
@@ -113,11 +134,16 @@ export function slowSentence(replicas) {
   const {index, from, to, factor, seconds, median: middle, toEnd} = slow[0];
   const begin = from === 0 ? 'in all steps' : `from about step ${grouped(Math.round(data.edges[from]) + 1)}`;
   const until = toEnd ? (from === 0 ? '' : ' to the end') : ` to about step ${grouped(Math.round(data.edges[to]))}`;
-  const others = slow.slice(1, 4).map((one) => `replica ${replicas[one.index].replica} (${one.factor.toFixed(2)} times)`).join(', ');
+  const others = slow
+    .slice(1, 4)
+    .map((one) => `replica ${replicas[one.index].replica} (${one.factor.toFixed(2)} times)`)
+    .join(', ');
   const when = from === 0 && !toEnd ? until.trim() : `${begin}${until}`;
-  return `Replica ${replicas[index].replica} is slow ${when}: it needs ${factor.toFixed(2)} times the median of the replicas in operators, `
-    + `${secondsText(seconds)} instead of ${secondsText(middle)} a step (wall clock), and the other replicas wait for it in collectives.`
-    + (others ? ` Also slow: ${others}${slow.length > 4 ? ` and ${slow.length - 4} more` : ''}.` : '');
+  return (
+    `Replica ${replicas[index].replica} is slow ${when}: it needs ${factor.toFixed(2)} times the median of the replicas in operators, ` +
+    `${secondsText(seconds)} instead of ${secondsText(middle)} a step (wall clock), and the other replicas wait for it in collectives.` +
+    (others ? ` Also slow: ${others}${slow.length > 4 ? ` and ${slow.length - 4} more` : ''}.` : '')
+  );
 }
 
 /** Returns the colour of a ratio: red is slower than the median, blue is faster. */
@@ -127,7 +153,7 @@ function colourOf(ratio, dark) {
   }
   const part = Math.max(-1, Math.min(1, Math.log2(ratio)));
   const middle = dark ? [44, 52, 60] : [240, 241, 243];
-  const end = part > 0 ? (dark ? [255, 96, 80] : [196, 30, 30]) : (dark ? [90, 160, 255] : [30, 90, 190]);
+  const end = part > 0 ? (dark ? [255, 96, 80] : [196, 30, 30]) : dark ? [90, 160, 255] : [30, 90, 190];
   return `rgb(${middle.map((value, k) => Math.round(value + (end[k] - value) * Math.abs(part))).join(',')})`;
 }
 
@@ -136,18 +162,30 @@ const isDark = (back) => parseInt(back.slice(1, 3), 16) < 128;
 /** Returns the map of the replicas as a figure, with a choice of the axis and of what is measured. */
 export function replicaMap(replicas, attempts) {
   const state = {axis: 'steps', name: 'compute_seconds', data: null, rows: [], cell: null};
-  const status = h('p', {class: 'hint', 'aria-live': 'polite'},
-    'Move the mouse over the map, or use the arrow keys on it, to read its values.');
+  const status = h(
+    'p',
+    {class: 'hint', 'aria-live': 'polite'},
+    'Move the mouse over the map, or use the arrow keys on it, to read its values.',
+  );
   const gutter = 84;
   const shown = Math.min(replicas.length, most);
   const row = Math.max(3, Math.min(18, Math.floor(420 / shown)));
-  const left = replicas.length > shown ? h('span', {}, ` The ${shown} slowest of ${grouped(replicas.length)} replicas are shown.`) : '';
+  const left =
+    replicas.length > shown
+      ? h('span', {}, ` The ${shown} slowest of ${grouped(replicas.length)} replicas are shown.`)
+      : '';
 
   function measure() {
     state.data = intervals(replicas, state.axis, state.name);
     const worst = (index) => state.data.ratios[index].reduce((sum, ratio) => sum + (ratio > 1 ? ratio - 1 : 0), 0);
     const order = replicas.map((_, index) => index);
-    state.rows = replicas.length > shown ? order.sort((a, b) => worst(b) - worst(a)).slice(0, shown).sort((a, b) => a - b) : order;
+    state.rows =
+      replicas.length > shown
+        ? order
+            .sort((a, b) => worst(b) - worst(a))
+            .slice(0, shown)
+            .sort((a, b) => a - b)
+        : order;
     picture?.redraw();
   }
 
@@ -171,14 +209,14 @@ export function replicaMap(replicas, attempts) {
     });
     context.fillStyle = theme.faint;
     for (let k = 0; k <= 4; ++k) {
-      const x = gutter + (width - gutter) * k / 4;
+      const x = gutter + ((width - gutter) * k) / 4;
       context.textAlign = k === 0 ? 'left' : k === 4 ? 'right' : 'center';
-      context.fillText(edgeText(edges[0] + (edges.at(-1) - edges[0]) * k / 4), x, height - 9);
+      context.fillText(edgeText(edges[0] + ((edges.at(-1) - edges[0]) * k) / 4), x, height - 9);
     }
     context.textAlign = 'left';
     context.fillStyle = theme.text;
     for (const attempt of attempts.slice(1)) {
-      const x = gutter + (width - gutter) * (attempt.begin[state.axis] - edges[0]) / (edges.at(-1) - edges[0]);
+      const x = gutter + ((width - gutter) * (attempt.begin[state.axis] - edges[0])) / (edges.at(-1) - edges[0]);
       context.fillRect(x, 0, 1.5, shown * row + 4);
     }
     if (state.cell) {
@@ -194,19 +232,27 @@ export function replicaMap(replicas, attempts) {
     const index = state.rows[state.cell.k];
     const at = state.cell.x;
     const span = `${state.axis === 'steps' ? 'steps' : 'time'} ${edgeText(edges[at])} to ${edgeText(edges[at + 1])}`;
-    status.textContent = `Replica ${replicas[index].replica}, ${span}: `
-      + (Number.isNaN(ratios[index][at]) ? 'no samples.'
+    status.textContent =
+      `Replica ${replicas[index].replica}, ${span}: ` +
+      (Number.isNaN(ratios[index][at])
+        ? 'no samples.'
         : `${secondsText(seconds[index][at])} a step, ${ratios[index][at].toFixed(2)} times the median of ${secondsText(medians[at])}.`);
     picture.redraw();
   }
 
-  const picture = canvas(shown * row + 22, 'Map of the replicas by step or time', (...all) => state.data && draw(...all));
+  const picture = canvas(
+    shown * row + 22,
+    'Map of the replicas by step or time',
+    (...all) => state.data && draw(...all),
+  );
   picture.tabIndex = 0;
   picture.setAttribute('role', 'application');
   picture.addEventListener('pointermove', (event) => {
     if (event.offsetX >= gutter && event.offsetY < shown * row) {
-      choose(Math.floor((event.offsetX - gutter) / (picture.clientWidth - gutter) * (state.data.edges.length - 1)),
-        Math.floor(event.offsetY / row));
+      choose(
+        Math.floor(((event.offsetX - gutter) / (picture.clientWidth - gutter)) * (state.data.edges.length - 1)),
+        Math.floor(event.offsetY / row),
+      );
     }
   });
   picture.addEventListener('keydown', (event) => {
@@ -216,14 +262,55 @@ export function replicaMap(replicas, attempts) {
       event.preventDefault();
     }
   });
-  const known = measures.filter(([name]) => replicas.some((one) => one.samples.some((sample) => !Number.isNaN(sample[name]))));
-  const select = (label, choices, field) => h('label', {}, `${label} `, h('select',
-    {onchange: (event) => { state[field] = event.target.value; state.cell = null; measure(); }},
-    choices.map(([value, text]) => h('option', {value, selected: value === state[field]}, text))));
+  const known = measures.filter(([name]) =>
+    replicas.some((one) => one.samples.some((sample) => !Number.isNaN(sample[name]))),
+  );
+  const select = (label, choices, field) =>
+    h(
+      'label',
+      {},
+      `${label} `,
+      h(
+        'select',
+        {
+          onchange: (event) => {
+            state[field] = event.target.value;
+            state.cell = null;
+            measure();
+          },
+        },
+        choices.map(([value, text]) => h('option', {value, selected: value === state[field]}, text)),
+      ),
+    );
   measure();
-  const scale = h('span', {class: 'hint'}, 'half the median ', h('span', {class: 'ratioScale'}), ' twice the median or more');
-  return figure(['Seconds per step of each replica, relative to the median of all replicas in the same interval. Wall clock of the replicas.',
-    attempts.length > 1 ? ' A vertical line marks a restart.' : '', left],
-    h('div', {class: 'controls'}, known.length > 1 ? select('seconds', known, 'name') : h('span', {}, `seconds ${known[0]?.[1] ?? ''}`),
-      select('by', [['steps', 'step'], ['wall', 'time']], 'axis'), scale), picture, status);
+  const scale = h(
+    'span',
+    {class: 'hint'},
+    'half the median ',
+    h('span', {class: 'ratioScale'}),
+    ' twice the median or more',
+  );
+  return figure(
+    [
+      'Seconds per step of each replica, relative to the median of all replicas in the same interval. Wall clock of the replicas.',
+      attempts.length > 1 ? ' A vertical line marks a restart.' : '',
+      left,
+    ],
+    h(
+      'div',
+      {class: 'controls'},
+      known.length > 1 ? select('seconds', known, 'name') : h('span', {}, `seconds ${known[0]?.[1] ?? ''}`),
+      select(
+        'by',
+        [
+          ['steps', 'step'],
+          ['wall', 'time'],
+        ],
+        'axis',
+      ),
+      scale,
+    ),
+    picture,
+    status,
+  );
 }

@@ -1,10 +1,10 @@
 // The live bytes of every tile of every IPU at one step, as a map with a cell for each tile.
 import {canvas, grouped} from '../dom.js';
 
-const across = 64;  // Cells in a row of an IPU's map.
+const across = 64; // Cells in a row of an IPU's map.
 const scale = ['#440154', '#472d7b', '#3b528b', '#2c728e', '#21918c', '#28ae80', '#5ec962', '#addc30', '#fde725'];
-const overflow = '#ff2a4d';  // More bytes are live than the tile holds.
-const beyond = '#ff8fd8';    // Fewer are live, but some lie beyond the end of the tile's memory.
+const overflow = '#ff2a4d'; // More bytes are live than the tile holds.
+const beyond = '#ff8fd8'; // Fewer are live, but some lie beyond the end of the tile's memory.
 
 const rgb = (colour) => [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
 /** A pixel of ImageData as one number, on a little-endian machine. */
@@ -14,7 +14,7 @@ const [overflowPixel, beyondPixel] = [pixel(rgb(overflow)), pixel(rgb(beyond))];
 
 /** The colours of a fraction from 0 to 1 of a tile's memory, in 256 steps. */
 const colours = Uint32Array.from({length: 256}, (_, k) => {
-  const at = k / 255 * (scale.length - 1);
+  const at = (k / 255) * (scale.length - 1);
   const [a, b] = [rgb(scale[Math.floor(at)]), rgb(scale[Math.min(Math.floor(at) + 1, scale.length - 1)])];
   return pixel(a.map((from, c) => Math.round(from + (b[c] - from) * (at % 1))));
 });
@@ -23,8 +23,11 @@ const colours = Uint32Array.from({length: 256}, (_, k) => {
 function beyondOf(job, k, step) {
   const {classes, bytesPerTile} = job.report.ipus[k];
   const live = job.memory.liveAt(step);
-  return classes.map((one) => one.overflowed > 0 &&
-    one.variables.some((index, i) => live[index] === 1 && one.offsets[i] + one.bytes[i] > bytesPerTile));
+  return classes.map(
+    (one) =>
+      one.overflowed > 0 &&
+      one.variables.some((index, i) => live[index] === 1 && one.offsets[i] + one.bytes[i] > bytesPerTile),
+  );
 }
 
 /**
@@ -54,7 +57,10 @@ export function sumFrame(job, step) {
 function fit(ipus, rows, width, height) {
   let best = {cell: 0, perRow: 1};
   for (let perRow = 1; perRow <= ipus; ++perRow) {
-    const cell = Math.min((width - 6 - (perRow - 1) * 16) / perRow / across, (height / Math.ceil(ipus / perRow) - 24) / rows);
+    const cell = Math.min(
+      (width - 6 - (perRow - 1) * 16) / perRow / across,
+      (height / Math.ceil(ipus / perRow) - 24) / rows,
+    );
     best = cell > best.cell ? {cell, perRow} : best;
   }
   return {...best, cell: best.cell > 2 ? Math.floor(best.cell * 2) / 2 : best.cell};
@@ -63,8 +69,13 @@ function fit(ipus, rows, width, height) {
 function paint(image, ipu, sum) {
   const pixels = new Uint32Array(image.data.buffer);
   pixels.fill(0);
-  const ofClass = sum.ofClasses.map((bytes, c) => (bytes > ipu.bytesPerTile ? overflowPixel : sum.beyond[c] ? beyondPixel
-    : colours[Math.floor(255 * bytes / ipu.bytesPerTile)]));
+  const ofClass = sum.ofClasses.map((bytes, c) =>
+    bytes > ipu.bytesPerTile
+      ? overflowPixel
+      : sum.beyond[c]
+        ? beyondPixel
+        : colours[Math.floor((255 * bytes) / ipu.bytesPerTile)],
+  );
   for (let tile = 0; tile < ipu.tiles; ++tile) {
     pixels[tile] = ofClass[ipu.classOf[tile]];
   }
@@ -81,7 +92,10 @@ export function tileMap(map) {
   [small.width, small.height] = [across, rows];
   const image = pen.createImageData(across, rows);
   let at = null;
-  const corner = (k) => [3 + (k % at.perRow) * (across * at.cell + 16), Math.floor(k / at.perRow) * (rows * at.cell + 24) + 18];
+  const corner = (k) => [
+    3 + (k % at.perRow) * (across * at.cell + 16),
+    Math.floor(k / at.perRow) * (rows * at.cell + 24) + 18,
+  ];
   const draw = (context, width, height, theme) => {
     at = fit(job.memory.ipus.length, rows, width, height);
     context.imageSmoothingEnabled = false;
@@ -104,23 +118,32 @@ export function tileMap(map) {
     });
     const {ipu, tile} = map.chosen();
     const [x, y] = corner(ipu);
-    for (const [colour, grown] of [[theme.back, 1], [theme.text, 2.5]]) {
+    for (const [colour, grown] of [
+      [theme.back, 1],
+      [theme.text, 2.5],
+    ]) {
       context.strokeStyle = colour;
       context.lineWidth = 2;
       const size = at.cell + 2 * grown;
-      context.strokeRect(x + (tile % across) * at.cell - grown, y + Math.floor(tile / across) * at.cell - grown, size, size);
+      context.strokeRect(
+        x + (tile % across) * at.cell - grown,
+        y + Math.floor(tile / across) * at.cell - grown,
+        size,
+        size,
+      );
     }
   };
   const element = canvas(heights[job.memory.ipus.length] ?? 490, 'live bytes of every tile at this step', draw);
   element.setAttribute('role', 'application');
   element.tabIndex = 0;
   element.style.cursor = 'crosshair';
-  const tileAt = (event) => job.memory.ipus.findIndex((ipu, k) => {
-    const [x, y] = corner(k);
-    const [c, r] = [Math.floor((event.offsetX - x) / at.cell), Math.floor((event.offsetY - y) / at.cell)];
-    element.found = r * across + c;
-    return c >= 0 && c < across && r >= 0 && element.found < ipu.tiles;
-  });
+  const tileAt = (event) =>
+    job.memory.ipus.findIndex((ipu, k) => {
+      const [x, y] = corner(k);
+      const [c, r] = [Math.floor((event.offsetX - x) / at.cell), Math.floor((event.offsetY - y) / at.cell)];
+      element.found = r * across + c;
+      return c >= 0 && c < across && r >= 0 && element.found < ipu.tiles;
+    });
   element.addEventListener('click', (event) => {
     const k = tileAt(event);
     if (k >= 0) {
@@ -129,12 +152,22 @@ export function tileMap(map) {
   });
   element.addEventListener('mousemove', (event) => {
     const k = tileAt(event);
-    element.title = k < 0 ? '' : `IPU ${k}, tile ${grouped(element.found)}: ` +
-      `${grouped(map.sums[k].ofClasses[job.memory.ipus[k].classOf[element.found]])} B live`;
+    element.title =
+      k < 0
+        ? ''
+        : `IPU ${k}, tile ${grouped(element.found)}: ` +
+          `${grouped(map.sums[k].ofClasses[job.memory.ipus[k].classOf[element.found]])} B live`;
   });
   element.addEventListener('keydown', (event) => {
     const {ipu, tile} = map.chosen();
-    const moves = {ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [0, -across], ArrowDown: [0, across], PageUp: [-1, 0], PageDown: [1, 0]};
+    const moves = {
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+      ArrowUp: [0, -across],
+      ArrowDown: [0, across],
+      PageUp: [-1, 0],
+      PageDown: [1, 0],
+    };
     const move = moves[event.key];
     if (move && !event.ctrlKey && !event.altKey && !event.metaKey) {
       const k = Math.min(Math.max(ipu + move[0], 0), job.memory.ipus.length - 1);
@@ -149,8 +182,16 @@ export function tileMap(map) {
 export function scaleLegend(h, bytesPerTile) {
   const stop = (fraction) => `${100 * fraction} % (${grouped(bytesPerTile * fraction)} B)`;
   const bar = `width:220px;height:12px;display:inline-block;background:linear-gradient(to right,${scale.join(',')})`;
-  return h('div', {class: 'controls hint'}, 'live bytes: ', '0 B', h('span', {style: bar, role: 'img', 'aria-label': 'colour scale'}),
+  return h(
+    'div',
+    {class: 'controls hint'},
+    'live bytes: ',
+    '0 B',
+    h('span', {style: bar, role: 'img', 'aria-label': 'colour scale'}),
     `${stop(1)} of a tile's memory`,
-    [[overflow, 'more than the tile holds'], [beyond, "fewer, but some lie beyond the end of the tile's memory"]]
-      .map(([colour, text]) => h('span', {}, h('span', {class: 'swatch', style: `background:${colour}`}), text)));
+    [
+      [overflow, 'more than the tile holds'],
+      [beyond, "fewer, but some lie beyond the end of the tile's memory"],
+    ].map(([colour, text]) => h('span', {}, h('span', {class: 'swatch', style: `background:${colour}`}), text)),
+  );
 }

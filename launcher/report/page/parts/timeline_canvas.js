@@ -3,9 +3,9 @@ import {canvas, facts, grouped, h, legend} from '../dom.js';
 import {doings} from '../data.js';
 import {kinds} from './timeline_data.js';
 
-const gutter = 112;     // Pixels for the lanes' names.
-const axis = 22;        // Pixels for the times above the lanes.
-const shortest = 20;    // Cycles: the smallest part of the timeline that is shown.
+const gutter = 112; // Pixels for the lanes' names.
+const axis = 22; // Pixels for the times above the lanes.
+const shortest = 20; // Cycles: the smallest part of the timeline that is shown.
 
 /** Returns the colour '#rgb' or '#rrggbb' as [red, green, blue]. */
 function rgbOf(colour) {
@@ -13,9 +13,11 @@ function rgbOf(colour) {
   return [0, 2, 4].map((k) => parseInt(digits.slice(k, k + 2), 16));
 }
 
-const help = ['Mouse: click a bar to read its details here, drag to move, wheel to zoom (after a click on the picture, or with Ctrl), double-click to ',
+const help = [
+  'Mouse: click a bar to read its details here, drag to move, wheel to zoom (after a click on the picture, or with Ctrl), double-click to ',
   'zoom in. Keys, when the picture has the focus: + and - zoom, left and right move, up and down choose a lane, n and p select its next and ',
-  'previous bar, Enter zooms to the bar, Home shows all, Escape shows this text.'];
+  'previous bar, Enter zooms to the bar, Home shows all, Escape shows this text.',
+];
 
 const moreText = (count) => (count === 1 ? '1 more bar' : `${grouped(count)} more bars`);
 const mixed = (a, b, part) => a.map((value, k) => Math.round(value * part + b[k] * (1 - part)));
@@ -36,7 +38,8 @@ function ticks(from, to, width) {
 
 /** Returns a time with as many digits as distinguish it from the next tick. */
 function tickText(seconds, step) {
-  const [scale, unit] = seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
+  const [scale, unit] =
+    seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
   const digits = Math.max(0, Math.min(-Math.floor(Math.log10(step * scale) + 1e-9), 12));
   return seconds === 0 ? '0' : `${(seconds * scale).toFixed(digits)} ${unit}`;
 }
@@ -62,7 +65,10 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   const redraw = () => {
     if (!waiting) {
       waiting = true;
-      requestAnimationFrame(() => { waiting = false; picture.redraw(); });
+      requestAnimationFrame(() => {
+        waiting = false;
+        picture.redraw();
+      });
     }
   };
 
@@ -85,7 +91,10 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   const pan = (part) => show(state.from + part * (state.to - state.from), state.to + part * (state.to - state.from));
 
   function drawLane(context, image, words, index, width, ratio) {
-    const {shares, size, wide} = bars.shares(bars.lanes[index], state.from, state.to, width, {edge: 3 * ratio, faded: state.faded});
+    const {shares, size, wide} = bars.shares(bars.lanes[index], state.from, state.to, width, {
+      edge: 3 * ratio,
+      faded: state.faded,
+    });
     const rows = image.height;
     const top = Math.round(topOf(index) * ratio);
     const pixels = new Uint32Array(image.data.buffer);
@@ -168,8 +177,11 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     const pixels = Math.max(Math.round((width - gutter) * ratio), 1);
     const colours = doings.map(([, colour]) => rgbOf(colour));
     const back = rgbOf(theme.back);
-    const words = [...colours.map(wordOf), ...colours.map((colour) => wordOf(mixed(colour, back, 0.18))),
-      wordOf(mixed(rgbOf(theme.line), back, 0.35))];
+    const words = [
+      ...colours.map(wordOf),
+      ...colours.map((colour) => wordOf(mixed(colour, back, 0.18))),
+      wordOf(mixed(rgbOf(theme.line), back, 0.35)),
+    ];
     const image = context.createImageData(pixels, Math.round((laneHeight - 3) * ratio));
     bars.lanes.forEach((lane, index) => {
       const wide = drawLane(context, image, words, index, pixels, ratio);
@@ -185,8 +197,9 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     context.fillStyle = theme.accent;
     const part = (width - gutter) / bars.cycles;
     context.fillRect(gutter + state.from * part, all - 6, Math.max((state.to - state.from) * part, 3), 4);
-    range.textContent = `shown: ${grouped(Math.round(state.to - state.from))} of ${grouped(bars.cycles)} cycles, from cycle `
-      + grouped(Math.round(state.from));
+    range.textContent =
+      `shown: ${grouped(Math.round(state.to - state.from))} of ${grouped(bars.cycles)} cycles, from cycle ` +
+      grouped(Math.round(state.from));
     picture.dataset.milliseconds = (performance.now() - start).toFixed(1);
   }
 
@@ -194,9 +207,14 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
 
   function choose(chosen) {
     state.chosen = chosen;
-    details.replaceChildren(chosen ? facts([...pairs(chosen),
-      chosen.others > 0 && ['in the same pixel', `${moreText(chosen.others)}; zoom in to see all`]])
-      : h('p', {class: 'hint'}, ...help));
+    details.replaceChildren(
+      chosen
+        ? facts([
+            ...pairs(chosen),
+            chosen.others > 0 && ['in the same pixel', `${moreText(chosen.others)}; zoom in to see all`],
+          ])
+        : h('p', {class: 'hint'}, ...help),
+    );
     redraw();
   }
 
@@ -220,8 +238,13 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     const under = state.dragged?.far ? null : barAt(event);
     tip.hidden = !under;
     if (under) {
-      tip.replaceChildren(...pairs(under).filter(Boolean).slice(0, 6).map(([term, value]) => h('div', {}, `${term}: ${value}`)),
-        under.others > 0 ? h('div', {class: 'hint'}, `and ${moreText(under.others)} in this pixel`) : '');
+      tip.replaceChildren(
+        ...pairs(under)
+          .filter(Boolean)
+          .slice(0, 6)
+          .map(([term, value]) => h('div', {}, `${term}: ${value}`)),
+        under.others > 0 ? h('div', {class: 'hint'}, `and ${moreText(under.others)} in this pixel`) : '',
+      );
       const right = event.offsetX > picture.clientWidth - 360;
       tip.style.left = right ? 'auto' : `${event.offsetX + 14}px`;
       tip.style.right = right ? `${picture.clientWidth - event.offsetX + 14}px` : 'auto';
@@ -233,7 +256,7 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     const size = state.to - state.from;
     const begin = bars.beginOf(bar);
     if (begin < state.from || begin + bars.length[bar.bar] > state.to) {
-      show(begin - size / 4, begin + size * 3 / 4);
+      show(begin - size / 4, begin + (size * 3) / 4);
     }
   }
 
@@ -259,9 +282,21 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     redraw();
   }
 
-  const keys = {'+': () => zoom(0.5), '=': () => zoom(0.5), '-': () => zoom(2), ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2),
-    ArrowUp: () => moveLane(-1), ArrowDown: () => moveLane(1), n: () => step(false), p: () => step(true), Enter: zoomToChosen,
-    Home: () => show(0, bars.cycles), 0: () => show(0, bars.cycles), Escape: () => choose(null)};
+  const keys = {
+    '+': () => zoom(0.5),
+    '=': () => zoom(0.5),
+    '-': () => zoom(2),
+    ArrowLeft: () => pan(-0.2),
+    ArrowRight: () => pan(0.2),
+    ArrowUp: () => moveLane(-1),
+    ArrowDown: () => moveLane(1),
+    n: () => step(false),
+    p: () => step(true),
+    Enter: zoomToChosen,
+    Home: () => show(0, bars.cycles),
+    0: () => show(0, bars.cycles),
+    Escape: () => choose(null),
+  };
   picture.addEventListener('keydown', (event) => {
     if (keys[event.key] && !event.ctrlKey && !event.metaKey) {
       keys[event.key]();
@@ -270,19 +305,27 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   });
   picture.addEventListener('focus', redraw);
   picture.addEventListener('blur', redraw);
-  picture.addEventListener('wheel', (event) => {
-    if (event.ctrlKey || event.metaKey || document.activeElement === picture) {
-      event.preventDefault();
-      Math.abs(event.deltaX) > Math.abs(event.deltaY) ? pan(event.deltaX / 800) : zoom(1.0015 ** event.deltaY, cycleAt(event.offsetX));
-    }
-  }, {passive: false});
+  picture.addEventListener(
+    'wheel',
+    (event) => {
+      if (event.ctrlKey || event.metaKey || document.activeElement === picture) {
+        event.preventDefault();
+        Math.abs(event.deltaX) > Math.abs(event.deltaY)
+          ? pan(event.deltaX / 800)
+          : zoom(1.0015 ** event.deltaY, cycleAt(event.offsetX));
+      }
+    },
+    {passive: false},
+  );
   picture.addEventListener('pointerdown', (event) => {
     state.dragged = {x: event.offsetX, from: state.from, to: state.to, far: false};
     picture.setPointerCapture(event.pointerId);
     picture.focus();
   });
   picture.addEventListener('pointermove', hover);
-  picture.addEventListener('pointerleave', () => { tip.hidden = true; });
+  picture.addEventListener('pointerleave', () => {
+    tip.hidden = true;
+  });
   picture.addEventListener('pointerup', (event) => {
     const clicked = state.dragged && !state.dragged.far;
     state.dragged = null;
@@ -312,12 +355,31 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
 
   choose(null);
   const button = (text, title, action) => h('button', {title, 'aria-label': title, onclick: action}, text);
-  return h('div', {}, h('div', {class: 'controls'},
-    button('+', 'zoom in', () => zoom(0.5)), button('−', 'zoom out', () => zoom(2)), button('◂', 'move left', () => pan(-0.5)),
-    button('▸', 'move right', () => pan(0.5)), button('all', 'show the whole call', () => show(0, bars.cycles)),
-    h('input', {type: 'search', placeholder: 'highlight operations', 'aria-label': 'highlight operations',
-      oninput: (event) => search(event.target.value)}),
-    found, range),
-  legend([...doings.map(([name, colour]) => [name, colour]), ['idle', 'color-mix(in srgb, var(--line) 35%, var(--back))']]),
-  h('div', {class: 'overlaid'}, picture, tip), details);
+  return h(
+    'div',
+    {},
+    h(
+      'div',
+      {class: 'controls'},
+      button('+', 'zoom in', () => zoom(0.5)),
+      button('−', 'zoom out', () => zoom(2)),
+      button('◂', 'move left', () => pan(-0.5)),
+      button('▸', 'move right', () => pan(0.5)),
+      button('all', 'show the whole call', () => show(0, bars.cycles)),
+      h('input', {
+        type: 'search',
+        placeholder: 'highlight operations',
+        'aria-label': 'highlight operations',
+        oninput: (event) => search(event.target.value),
+      }),
+      found,
+      range,
+    ),
+    legend([
+      ...doings.map(([name, colour]) => [name, colour]),
+      ['idle', 'color-mix(in srgb, var(--line) 35%, var(--back))'],
+    ]),
+    h('div', {class: 'overlaid'}, picture, tip),
+    details,
+  );
 }

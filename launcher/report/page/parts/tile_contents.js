@@ -62,7 +62,15 @@ export function addressStrip(strip) {
     if (strip.interleavedFrom > 0) {
       mark(context, strip.interleavedFrom * scale, height, 'interleaved from here on', theme.accent, [3, 3], 'left');
     }
-    mark(context, Math.min(strip.bytesPerTile * scale, width - 1), height, "end of the tile's memory", theme.bad, [6, 4], 'right');
+    mark(
+      context,
+      Math.min(strip.bytesPerTile * scale, width - 1),
+      height,
+      "end of the tile's memory",
+      theme.bad,
+      [6, 4],
+      'right',
+    );
   });
   element.addEventListener('mousemove', (event) => {
     const at = event.offsetX / scale;
@@ -75,15 +83,31 @@ export function addressStrip(strip) {
 /** Returns the table of what is live. */
 export function contentsTable(job, contents, step) {
   const {categories} = job.report;
-  return table([
-    {title: 'offset', value: (held) => held.offset, text: (held) => bytes(held.offset), number: true},
-    {title: 'bytes', value: (held) => held.bytes, text: (held) => bytes(held.bytes), number: true},
-    {title: 'variable', value: (held) => held.variable.name, text: (held) => h('span', {},
-      h('span', {class: 'swatch', style: `background:${colourOf(categories.indexOf(held.variable.category))}`}), held.variable.name)},
-    {title: 'category', value: (held) => held.variable.category},
-    {title: 'live until', value: (held) => (held.variable.alwaysLive ? Infinity : endOf(held.variable, step)),
-      text: (held) => endText(job, held.variable, step)}],
-  contents, {sort: 1, limit: 40, filter: true, label: 'live variables'});
+  return table(
+    [
+      {title: 'offset', value: (held) => held.offset, text: (held) => bytes(held.offset), number: true},
+      {title: 'bytes', value: (held) => held.bytes, text: (held) => bytes(held.bytes), number: true},
+      {
+        title: 'variable',
+        value: (held) => held.variable.name,
+        text: (held) =>
+          h(
+            'span',
+            {},
+            h('span', {class: 'swatch', style: `background:${colourOf(categories.indexOf(held.variable.category))}`}),
+            held.variable.name,
+          ),
+      },
+      {title: 'category', value: (held) => held.variable.category},
+      {
+        title: 'live until',
+        value: (held) => (held.variable.alwaysLive ? Infinity : endOf(held.variable, step)),
+        text: (held) => endText(job, held.variable, step),
+      },
+    ],
+    contents,
+    {sort: 1, limit: 40, filter: true, label: 'live variables'},
+  );
 }
 
 /** Returns the panel of a tile: {element, show: (ipu, tile, step)}. */
@@ -94,8 +118,18 @@ export function tilePanel(job) {
   const warning = h('p', {class: 'bad', role: 'alert'});
   const rows = h('div');
   const key = h('div');
-  const element = h('section', {'aria-label': 'contents of the tile'}, sum, warning,
-    figure('Addresses from 0 to the end of the tile: white is unused at this step. Darker: always live.', canvasOfStrip, key), rows);
+  const element = h(
+    'section',
+    {'aria-label': 'contents of the tile'},
+    sum,
+    warning,
+    figure(
+      'Addresses from 0 to the end of the tile: white is unused at this step. Darker: always live.',
+      canvasOfStrip,
+      key,
+    ),
+    rows,
+  );
 
   function show(k, tile, step) {
     const ipu = job.report.ipus[k];
@@ -103,14 +137,27 @@ export function tilePanel(job) {
     Object.assign(strip, {bytesPerTile: ipu.bytesPerTile, interleavedFrom: ipu.interleavedFrom ?? 0});
     canvasOfStrip.redraw();
     const {live, end, overlap} = extentOf(strip.contents);
-    sum.textContent = `IPU ${k}, tile ${grouped(tile)}, step ${grouped(step)}: ${bytes(live)} live in ` +
+    sum.textContent =
+      `IPU ${k}, tile ${grouped(tile)}, step ${grouped(step)}: ${bytes(live)} live in ` +
       `${counted(strip.contents.length, 'variable')}; the last of them ends at offset ${bytes(end)}, with ${bytes(end - live)} unused below.`;
-    warning.textContent = overlap ? `Warning: '${overlap.variable.name}' overlaps another live variable.` :
-      end > ipu.bytesPerTile ? `${bytes(end - ipu.bytesPerTile)} beyond the tile's memory of ${bytes(ipu.bytesPerTile)}.` : '';
+    warning.textContent = overlap
+      ? `Warning: '${overlap.variable.name}' overlaps another live variable.`
+      : end > ipu.bytesPerTile
+        ? `${bytes(end - ipu.bytesPerTile)} beyond the tile's memory of ${bytes(ipu.bytesPerTile)}.`
+        : '';
     warning.hidden = warning.textContent === '';
-    const present = job.report.categories.filter((name) => strip.contents.some((held) => held.variable.category === name));
-    key.replaceChildren(legend(present.map((name) => [name, colourOf(job.report.categories.indexOf(name)),
-      bytes(strip.contents.reduce((all, held) => all + (held.variable.category === name ? held.bytes : 0), 0))])));
+    const present = job.report.categories.filter((name) =>
+      strip.contents.some((held) => held.variable.category === name),
+    );
+    key.replaceChildren(
+      legend(
+        present.map((name) => [
+          name,
+          colourOf(job.report.categories.indexOf(name)),
+          bytes(strip.contents.reduce((all, held) => all + (held.variable.category === name ? held.bytes : 0), 0)),
+        ]),
+      ),
+    );
     const filter = rows.querySelector('input')?.value ?? '';
     rows.replaceChildren(contentsTable(job, strip.contents, step));
     if (filter !== '') {

@@ -42,9 +42,16 @@ export class Zoom {
 /** Returns buttons and a range input that move the window. `centre()` returns the item to zoom at. */
 export function zoomControls(zoom, items, centre) {
   const text = h('span', {class: 'hint'});
-  const position = h('input', {type: 'range', min: 0, step: 1, 'aria-label': `first of the ${items} shown`, style: 'width:160px',
-    oninput: (event) => zoom.set(Number(event.target.value), zoom.size)});
-  const button = (sign, label, action) => h('button', {type: 'button', 'aria-label': label, title: label, onclick: action}, sign);
+  const position = h('input', {
+    type: 'range',
+    min: 0,
+    step: 1,
+    'aria-label': `first of the ${items} shown`,
+    style: 'width:160px',
+    oninput: (event) => zoom.set(Number(event.target.value), zoom.size),
+  });
+  const button = (sign, label, action) =>
+    h('button', {type: 'button', 'aria-label': label, title: label, onclick: action}, sign);
   const before = zoom.onchange;
   zoom.onchange = () => {
     text.textContent = `${items} ${grouped(zoom.from)} to ${grouped(zoom.to - 1)} of ${grouped(zoom.count)}`;
@@ -54,9 +61,13 @@ export function zoomControls(zoom, items, centre) {
     before();
   };
   zoom.onchange();
-  return [button('+', `zoom in on the ${items} (key +)`, () => zoom.by(0.5, centre())),
+  return [
+    button('+', `zoom in on the ${items} (key +)`, () => zoom.by(0.5, centre())),
     button('−', `zoom out of the ${items} (key -)`, () => zoom.by(2, centre())),
-    button('all', `show all ${items} (key 0)`, () => zoom.all()), position, text];
+    button('all', `show all ${items} (key 0)`, () => zoom.all()),
+    position,
+    text,
+  ];
 }
 
 /**
@@ -94,7 +105,10 @@ export function attachZoom(canvas, zoom, chart) {
   canvas.addEventListener('pointermove', (event) => chart.hover?.(chart.itemAt(event.offsetX)));
   canvas.addEventListener('pointerleave', () => chart.hover?.(null));
   canvas.addEventListener('pointerup', (event) => {
-    const [a, b] = [chart.itemAt(Math.min(begin ?? 0, event.offsetX)), chart.itemAt(Math.max(begin ?? 0, event.offsetX))];
+    const [a, b] = [
+      chart.itemAt(Math.min(begin ?? 0, event.offsetX)),
+      chart.itemAt(Math.max(begin ?? 0, event.offsetX)),
+    ];
     if (begin !== null && Math.abs(event.offsetX - begin) > 8 && b > a) {
       zoom.set(a, b - a + 1);
     } else {
@@ -103,10 +117,14 @@ export function attachZoom(canvas, zoom, chart) {
     begin = null;
   });
   canvas.addEventListener('dblclick', () => zoom.all());
-  canvas.addEventListener('wheel', (event) => {
-    if (event.ctrlKey) {
-      event.preventDefault();
-      zoom.by(event.deltaY < 0 ? 0.8 : 1.25, chart.itemAt(event.offsetX));
-    }
-  }, {passive: false});
+  canvas.addEventListener(
+    'wheel',
+    (event) => {
+      if (event.ctrlKey) {
+        event.preventDefault();
+        zoom.by(event.deltaY < 0 ? 0.8 : 1.25, chart.itemAt(event.offsetX));
+      }
+    },
+    {passive: false},
+  );
 }

@@ -1,9 +1,13 @@
 // The schedule of a pipeline: which micro-batch each IPU works on in each cycle (StageSchedule of proto/report.proto).
 import {canvas, figure, grouped, h, legend} from '../dom.js';
 
-const works = {A: ['#4e79a7', 'forward: activations'], R: ['#59a14f', 'recomputation'], G: ['#f28e2b', 'backward: gradients'],
-  U: ['#b07aa1', 'weight update']};
-const line = 19;       // Height of one entry.
+const works = {
+  A: ['#4e79a7', 'forward: activations'],
+  R: ['#59a14f', 'recomputation'],
+  G: ['#f28e2b', 'backward: gradients'],
+  U: ['#b07aa1', 'weight update'],
+};
+const line = 19; // Height of one entry.
 const gutter = 66;
 
 const worksOf = (work) => (work.part?.backward ? (work.part.recomputes ? 'RG' : 'G') : 'A');
@@ -18,10 +22,21 @@ export class Cells {
     this.columns = this.sequences.reduce((sum, one) => sum + one.repeat * one.cycles.length, 0);
     this.columns = Math.max(this.columns, ...[...this.updates.values()].map((cycle) => cycle + 1));
     this.stages = parts.reduce((most, work) => Math.max(most, (work.part?.stage ?? 0) + 1), 0);
-    this.works = new Set(['A', ...parts.flatMap((work) => [...worksOf(work)]), ...(this.updates.size > 0 ? ['U'] : [])]);
+    this.works = new Set([
+      'A',
+      ...parts.flatMap((work) => [...worksOf(work)]),
+      ...(this.updates.size > 0 ? ['U'] : []),
+    ]);
     this.recomputes = parts.some((work) => work.part?.recomputes);
-    this.microBatches = this.sequences.reduce((sum, one) => sum + one.repeat
-      * one.cycles.flatMap((cycle) => cycle.parts ?? []).filter((work) => !work.part?.backward && (work.part?.stage ?? 0) === 0).length, 0);
+    this.microBatches = this.sequences.reduce(
+      (sum, one) =>
+        sum +
+        one.repeat *
+          one.cycles
+            .flatMap((cycle) => cycle.parts ?? [])
+            .filter((work) => !work.part?.backward && (work.part?.stage ?? 0) === 0).length,
+      0,
+    );
   }
 
   /** Returns [{works: 'A' | 'RG' | 'G' | 'U', number, stage}] of an IPU in a cycle, in the order of execution. */
@@ -31,8 +46,14 @@ export class Cells {
       if (column < repeat * cycles.length) {
         const round = Math.floor(column / cycles.length);
         const parts = (cycles[column % cycles.length].parts ?? []).filter((work) => (work.part?.ipu ?? 0) === ipu);
-        return [...parts.map((work) => ({works: worksOf(work),
-          number: (work.microBatch ?? 0) + round + 1, stage: work.part?.stage ?? 0})), ...entries];
+        return [
+          ...parts.map((work) => ({
+            works: worksOf(work),
+            number: (work.microBatch ?? 0) + round + 1,
+            stage: work.part?.stage ?? 0,
+          })),
+          ...entries,
+        ];
       }
       column -= repeat * cycles.length;
     }
@@ -41,8 +62,13 @@ export class Cells {
 }
 
 function sentence(cells, column, ipu) {
-  const parts = cells.at(column, ipu).map((one) => (one.works === 'U' ? 'weight update'
-    : `${[...one.works].map((work) => works[work][1].split(':')[0]).join(' and ')} of micro-batch ${grouped(one.number)} in stage ${one.stage}`));
+  const parts = cells
+    .at(column, ipu)
+    .map((one) =>
+      one.works === 'U'
+        ? 'weight update'
+        : `${[...one.works].map((work) => works[work][1].split(':')[0]).join(' and ')} of micro-batch ${grouped(one.number)} in stage ${one.stage}`,
+    );
   return `Cycle ${grouped(column + 1)}, IPU ${ipu}: ${parts.join('; ') || 'idle'}.`;
 }
 
@@ -68,12 +94,34 @@ export function scheduleFigure(schedule) {
   const digits = String(cells.microBatches).length;
   const size = (cells.recomputes ? 2 : 1) * (17 + 7 * digits);
   const state = {first: 0, cell: null, fit: 1};
-  const status = h('p', {class: 'hint', 'aria-live': 'polite'},
-    'Move the mouse over a cell, or use the arrow keys, to read what it means.');
-  const range = h('input', {type: 'range', min: 0, max: 0, value: 0, 'aria-label': 'first cycle shown',
-    oninput: (event) => { state.first = Number(event.target.value); picture.redraw(); }});
+  const status = h(
+    'p',
+    {class: 'hint', 'aria-live': 'polite'},
+    'Move the mouse over a cell, or use the arrow keys, to read what it means.',
+  );
+  const range = h('input', {
+    type: 'range',
+    min: 0,
+    max: 0,
+    value: 0,
+    'aria-label': 'first cycle shown',
+    oninput: (event) => {
+      state.first = Number(event.target.value);
+      picture.redraw();
+    },
+  });
   const shown = h('span', {class: 'hint'});
-  const jump = (text, column) => h('button', {onclick: () => { state.first = column; picture.redraw(); }}, text);
+  const jump = (text, column) =>
+    h(
+      'button',
+      {
+        onclick: () => {
+          state.first = column;
+          picture.redraw();
+        },
+      },
+      text,
+    );
 
   function drawEntry(context, entry, x, y) {
     const each = (size - 2) / entry.works.length;
@@ -116,7 +164,10 @@ export function scheduleFigure(schedule) {
   }
 
   function choose(column, row) {
-    const cell = {column: Math.min(Math.max(column, 0), cells.columns - 1), row: Math.min(Math.max(row, 0), cells.ipus.length - 1)};
+    const cell = {
+      column: Math.min(Math.max(column, 0), cells.columns - 1),
+      row: Math.min(Math.max(row, 0), cells.ipus.length - 1),
+    };
     if (cell.column !== state.cell?.column || cell.row !== state.cell?.row) {
       state.cell = cell;
       state.first = Math.min(Math.max(state.first, cell.column - state.fit + 1), cell.column);
@@ -136,9 +187,16 @@ export function scheduleFigure(schedule) {
     }
   });
   picture.addEventListener('keydown', (event) => {
-    const moves = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], PageUp: [-state.fit, 0],
+    const moves = {
+      ArrowLeft: [-1, 0],
+      ArrowRight: [1, 0],
+      ArrowUp: [0, -1],
+      ArrowDown: [0, 1],
+      PageUp: [-state.fit, 0],
       PageDown: [state.fit, 0],
-      Home: [-cells.columns, 0], End: [cells.columns, 0]};
+      Home: [-cells.columns, 0],
+      End: [cells.columns, 0],
+    };
     const move = moves[event.key];
     if (move) {
       const from = state.cell ?? {column: state.first - (move[0] > 0 ? 1 : 0), row: 0};
@@ -147,8 +205,15 @@ export function scheduleFigure(schedule) {
     }
   });
   const used = Object.entries(works).filter(([work]) => cells.works.has(work));
-  return figure([`${grouped(cells.microBatches)} micro-batches in ${grouped(cells.columns)} cycles. A column is a cycle of the schedule, in which each IPU `,
-    'does what the cell shows, and lasts as long as the slowest IPU; its width is not a time.'],
-  legend(used.map(([work, [colour, text]]) => [`${work}: ${text}`, colour])), picture, range,
-    h('div', {class: 'controls'}, jump('first cycles', 0), jump('last cycles', cells.columns), shown), status);
+  return figure(
+    [
+      `${grouped(cells.microBatches)} micro-batches in ${grouped(cells.columns)} cycles. A column is a cycle of the schedule, in which each IPU `,
+      'does what the cell shows, and lasts as long as the slowest IPU; its width is not a time.',
+    ],
+    legend(used.map(([work, [colour, text]]) => [`${work}: ${text}`, colour])),
+    picture,
+    range,
+    h('div', {class: 'controls'}, jump('first cycles', 0), jump('last cycles', cells.columns), shown),
+    status,
+  );
 }

@@ -21,7 +21,9 @@ export function identityDifferences(jobs) {
   if (!jobs.every((job) => job.profile)) {
     return [];
   }
-  return identities.map(([name, of]) => ({name, a: of(jobs[0].profile), b: of(jobs[1].profile)})).filter((row) => row.a !== row.b);
+  return identities
+    .map(([name, of]) => ({name, a: of(jobs[0].profile), b: of(jobs[1].profile)}))
+    .filter((row) => row.a !== row.b);
 }
 
 /** Returns the differences as text: "model (gpt2, bert-large), chip (mk2, bow)". */
@@ -30,7 +32,9 @@ export const changedNames = (rows) => rows.map((row) => `${row.name} (${shown(ro
 /** Adds all values of a message to `values`, by their path. */
 function flatten(value, path, values) {
   if (Array.isArray(value)) {
-    const words = value.map((one) => (typeof one === 'object' && one !== null ? one.text ?? JSON.stringify(one) : String(one)));
+    const words = value.map((one) =>
+      typeof one === 'object' && one !== null ? (one.text ?? JSON.stringify(one)) : String(one),
+    );
     values.set(path, words.join(' '));
   } else if (typeof value === 'object' && value !== null) {
     Object.entries(value).forEach(([name, one]) => flatten(one, path ? `${path}.${name}` : name, values));
@@ -50,6 +54,7 @@ export function configDifferences(jobs) {
     return values;
   });
   const text = (values, name) => (values.has(name) ? values.get(name) || '(empty)' : '(not set)');
-  return [...new Set([...a.keys(), ...b.keys()])].filter((name) => (a.get(name) ?? '') !== (b.get(name) ?? ''))
+  return [...new Set([...a.keys(), ...b.keys()])]
+    .filter((name) => (a.get(name) ?? '') !== (b.get(name) ?? ''))
     .map((name) => ({name: optionName(name), a: text(a, name), b: text(b, name)}));
 }

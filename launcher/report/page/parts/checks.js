@@ -19,14 +19,20 @@ export function checkTiles(job, k) {
     compare(`${tile}, not always live by category`, sumOf(one.atPeak.notAlwaysLive), one.notAlwaysLive);
     compare(`${tile}, regions`, one.alwaysLive + one.notAlwaysLive + one.gaps, one.peak);
     compare(`${tile}, overflow`, Math.max(0, one.peak - ipu.bytesPerTile), one.overflowed);
-    compare(`${tile}, variables at step ${one.worstStep}`, job.memory.bytesOfClasses(k, one.worstStep)[c],
-      one.alwaysLive + one.notAlwaysLive);
+    compare(
+      `${tile}, variables at step ${one.worstStep}`,
+      job.memory.bytesOfClasses(k, one.worstStep)[c],
+      one.alwaysLive + one.notAlwaysLive,
+    );
     peaks += one.peak * tilesOf(one);
   });
   compare(`IPU ${k}, peaks of all tiles`, peaks, ipu.peak);
   const {liveness} = ipu;
-  compare(`IPU ${k}, categories at step ${liveness.worstStep}`, sumOf(ipu.atPeak.alwaysLive) + sumOf(ipu.atPeak.notAlwaysLive),
-    liveness.alwaysLive + liveness.notAlwaysLive[liveness.worstStep]);
+  compare(
+    `IPU ${k}, categories at step ${liveness.worstStep}`,
+    sumOf(ipu.atPeak.alwaysLive) + sumOf(ipu.atPeak.notAlwaysLive),
+    liveness.alwaysLive + liveness.notAlwaysLive[liveness.worstStep],
+  );
   return differences;
 }
 
@@ -38,6 +44,11 @@ export function verdictOf(differences, checked) {
   if (differences.length === 0) {
     return h('p', {class: 'hint'}, checked);
   }
-  return h('p', {class: 'bad', role: 'alert'}, `Warning: ${grouped(differences.length)} sums differ from the profile. `,
-    differences.slice(0, 5).join('; '), differences.length > 5 ? ' ...' : '');
+  return h(
+    'p',
+    {class: 'bad', role: 'alert'},
+    `Warning: ${grouped(differences.length)} sums differ from the profile. `,
+    differences.slice(0, 5).join('; '),
+    differences.length > 5 ? ' ...' : '',
+  );
 }

@@ -1,0 +1,98 @@
+// Curves over steps, drawn by uPlot, in the page's colours and usable with the keyboard.
+import uPlot from 'uplot';
+import {figure, grouped, h, theme} from '../dom.js';
+
+/** Returns a number for people: six significant digits, or grouped if it is large. */
+export const numberText = (value) =>
+  value === null || value === undefined || Number.isNaN(value)
+    ? '-'
+    : Math.abs(value) >= 1e4
+      ? grouped(Math.round(value))
+      : String(Number(value.toPrecision(6)));
+
+function optionsOf(curve, width) {
+  const colours = theme();
+  const axis = (extra) => ({
+    stroke: colours.faint,
+    grid: {stroke: colours.line, width: 1},
+    ticks: {stroke: colours.line, width: 1},
+    ...extra,
+  });
+  return {
+    width,
+    height: curve.height ?? 260,
+    legend: {live: true},
+    cursor: {drag: {x: true, y: false}, points: {size: 7}},
+    scales: {x: {time: false}, y: {range: curve.range}},
+    axes: [
+      axis({values: (_, values) => values.map(numberText)}),
+      axis({size: 76, values: (_, values) => values.map(numberText)}),
+    ],
+    series: [
+      {label: curve.x, value: (_, value) => numberText(value)},
+      ...curve.series.map((one) => ({
+        label: one.label,
+        stroke: one.colour,
+        width: 1.5,
+        spanGaps: true,
+        points: one.points ? {show: true, size: 7, fill: one.colour, stroke: one.colour} : {show: false},
+        value: (_, value) => `${numberText(value)}${one.unit ?? ''}`,
+      })),
+    ],
+  };
+}
+
+/** Returns a key handler that moves the cursor by data points and zooms around it. */
+function keysOf(state) {
+  return (event) => {
+    const {plot} = state;
+    const xs = plot.data[0];
+    const {min, max} = plot.scales.x;
+    const inside = (k) => xs[k] >= min && xs[k] <= max;
+    const at = plot.cursor.idx ?? xs.findIndex((_, k) => inside(k));
+    const move = (k) => {
+      const to = Math.min(Math.max(k, 0), xs.length - 1);
+      plot.setCursor({left: plot.valToPos(xs[to], 'x'), top: plot.over.clientHeight / 2});
+    };
+    const zoom = (factor) =>
+      plot.setScale('x', {min: xs[at] - (xs[at] - min) * factor, max: xs[at] + (max - xs[at]) * factor});
+    const actions = {
+      ArrowLeft: () => move(at - (event.shiftKey ? 10 : 1)),
+      ArrowRight: () => move(at + (event.shiftKey ? 10 : 1)),
+      '+': () => zoom(0.5),
+      '=': () => zoom(0.5),
+      '-': () => zoom(2),
+      Home: () => plot.setScale('x', {min: xs[0], max: xs.at(-1)}),
+      0: () => plot.setScale('x', {min: xs[0], max: xs.at(-1)}),
+    };
+    if (actions[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey && xs.length > 1) {
+      actions[event.key]();
+      event.preventDefault();
+    }
+  };
+}
+
+/** Returns a figure. curve: {title, caption, x: label, xs, series: [{label, values, colour, points, unit}], height, range}. */
+export function curveFigure(curve) {
+  const place = h('div', {
+    class: 'curve',
+    tabindex: 0,
+    role: 'application',
+    'aria-label': `${curve.title}: left and right move the cursor, + and - zoom, 0 shows all`,
+  });
+  const state = {plot: null};
+  const build = () => {
+    const width = place.clientWidth;
+    if (width > 0) {
+      state.plot?.destroy();
+      state.plot = new uPlot(optionsOf(curve, width), [curve.xs, ...curve.series.map((one) => one.values)], place);
+    }
+  };
+  new ResizeObserver(() =>
+    state.plot ? state.plot.setSize({width: place.clientWidth, height: curve.height ?? 260}) : build(),
+  ).observe(place);
+  document.addEventListener('themechange', build);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', build);
+  place.addEventListener('keydown', keysOf(state));
+  return figure([h('strong', {}, curve.title), ` ${curve.caption}`], place);
+}
