@@ -5,7 +5,7 @@
 #include <google/protobuf/stubs/common.h>
 #include <grpcpp/grpcpp.h>
 
-#include "launcher/screen/dry_run.h"
+#include "launcher/screen/job_answer.h"
 #include "replica/device/device.h"
 
 namespace poprun::launcher {
@@ -21,10 +21,10 @@ std::string version_lines() {
       "commit {}\n"
       "compiler {}\n"
       "chips {}\n"
-      "dry-run JSON schema {}\n"
+      "schema of --format json {}\n"
       "gRPC {}\n"
       "Protobuf {}\n",
-      POPRUN_VERSION, POPRUN_COMMIT, compiler, fmt::join(device_names(), " "), kDryRunSchema, grpc::Version(),
+      POPRUN_VERSION, POPRUN_COMMIT, compiler, fmt::join(device_names(), " "), kJobAnswerSchema, grpc::Version(),
       google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
 }
 

@@ -10,6 +10,7 @@
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/read_file.h"
 #include "launcher/placement/hosts.h"
+#include "launcher/screen/job_answer.h"
 #include "launcher/screen/summary.h"
 #include "replica/base/text.h"
 
@@ -26,7 +27,7 @@ JobRecord::JobRecord(World& world, const Options& options, const Placement& plac
       placement_(placement),
       console_(console),
       folder_(folder),
-      display_(console, options.config),
+      display_(console, options.config, options.json),
       disk_(world.disk()),
       results_(*disk_, options.output.dir, options.config),
       logs_(*disk_, logs_folder(), placement.num_replicas),
@@ -200,21 +201,23 @@ void JobRecord::close(bool ended_early, const std::string& checkpoints) {
   for (const std::string& line : results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
     console_.say(line);
   }
-  if (results_.check().runs_size() > 0) {
+  if (results_.check().runs_size() > 0 && !options_.json) {
     console_.out(check_result(results_.check()));
   }
   if (!results_.complete()) {
     return;
   }
   if (options_.config.has_check()) {
-    console_.out(fmt::format("results in {}\n", results_.path("check.json")));
+    console_.out(options_.json ? json_text(results_.check())
+                               : fmt::format("results in {}\n", results_.path("check.json")));
     return;
   }
   display_.end();
   if (options_.config.has_profile()) {
     return;
   }
-  console_.out(summary(results_.profile(), options_.output.dir, checkpoints));
+  console_.out(options_.json ? json_text(job_answer(results_.profile()))
+                             : summary(results_.profile(), options_.output.dir, checkpoints));
 }
 
 }  // namespace poprun::launcher

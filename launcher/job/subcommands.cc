@@ -26,6 +26,7 @@
 #include "launcher/report/report_file.h"
 #include "launcher/screen/dry_run.h"
 #include "launcher/screen/estimate_tables.h"
+#include "launcher/screen/job_answer.h"
 #include "launcher/screen/job_rows.h"
 #include "launcher/screen/profile_screen.h"
 #include "proto/answers.pb.h"
@@ -146,13 +147,6 @@ template <typename Answer, typename Question, typename Show>
 int ask_about(const char* option, const Result<Question>& question, Console& console, Show show) {
   return question ? ask_replica<Answer>(option, question->SerializeAsString(), console, show)
                   : console.say(question.error());
-}
-
-/// Returns an answer for --format json.
-std::string json_text(const google::protobuf::Message& answer) {
-  const Result<std::string> json = message_json(answer, JsonKeys::kAsInProto);
-  POPRUN_CHECK(json.has_value());
-  return *json;
 }
 
 std::string estimate_text(const Options& options, const proto::EstimateAnswer& answer, bool whole_names) {
@@ -280,7 +274,7 @@ int with_report(const Options& options, Console& console, int code) {
     const int own = console.say(written.error());
     return code == 0 ? own : code;
   }
-  console.out(fmt::format("report in {}", report_path(options.output.dir)));
+  console.say(fmt::format("report in {}", report_path(options.output.dir)));
   return code;
 }
 
@@ -295,7 +289,7 @@ int dry_run(const Options& options, const Placement& placement, Console& console
       .width = console.page_width(), .schedule = options.verbosity > 0, .everything = options.verbosity > 1};
   const auto show = [&](const proto::CompileAnswer& answer) -> std::string {
     if (options.json) {
-      return answer.has_job() ? json_text(dry_run_message(answer.job())) : "";
+      return answer.has_job() ? json_text(job_answer(answer.job())) : "";
     }
     const std::string compiled = dry_run_text(answer, options.config, frame);
     return compiled.empty()
@@ -376,8 +370,12 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(left_out.error());
   }
   const Status reported = write_profile_report(options, compiled);
-  console.page(profile_screen(compiled, frame_of(options, console)));
-  console.out(results_text(options.output.dir, reported.has_value()));
+  if (options.json) {
+    console.out(json_text(job_answer(compiled)));
+  } else {
+    console.page(profile_screen(compiled, frame_of(options, console)));
+    console.out(results_text(options.output.dir, reported.has_value()));
+  }
   if (!reported) {
     console.say(fmt::format("note: {}", reported.error().message));
   }

@@ -69,7 +69,7 @@ Rows general() {
           "its memory and time",
           into(&Options::dry_run)),
       row("general", "format", "NAME", "text",
-          "Form in which --dry-run, --list-models, estimate and validate answer: text, or json for scripts",
+          "Form of the answer on standard output: text, or json for scripts",
           Choice{{"text", "json"}}, [](Options& o, const std::string& name) { o.json = name == "json"; }),
       row("general", "color", "WHEN", "auto",
           "Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never",

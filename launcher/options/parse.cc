@@ -239,14 +239,15 @@ bool needs_job(const Options& options) {
          options.subcommand() != Subcommand::kReport && (estimate == nullptr || !estimate->micro);
 }
 
-/// Checks that something answers in the form that --format asks for.
+/// Checks that there is an answer in the form that --format asks for.
 Status check_format(const Options& options) {
-  const bool answers =
-      options.dry_run || options.subcommand() == Subcommand::kEstimate || options.subcommand() == Subcommand::kValidate;
-  if (options.json && !answers) {
+  const auto* const profile = std::get_if<ProfileRequest>(&options.request);
+  const bool compares = profile != nullptr && profile->compare;
+  if (options.json && (compares || options.subcommand() == Subcommand::kReport)) {
     return fail(ErrorCode::kUsage,
-                "--format json needs --dry-run, --list-models, estimate or validate; a job writes "
-                "profile.json, and a check check.json, to --output-dir");
+                fmt::format("--format json: {} is only for people; profile, --dry-run and jobs answer "
+                            "in JSON",
+                            compares ? "profile --compare" : "report"));
   }
   return {};
 }

@@ -147,7 +147,9 @@ void Display::take(const proto::ReportItem& item) {
   } else if (item.has_check_plan()) {
     show_check_plan(item.check_plan());
   } else if (item.has_checked_run()) {
-    console_.out(check_row(item.checked_run()));
+    if (!for_scripts_) {
+      console_.out(check_row(item.checked_run()));
+    }
     ++runs_checked_;
   }
 }
@@ -160,7 +162,9 @@ void Display::show_check_plan(const proto::CheckPlan& plan) {
   for (const proto::Note& note : plan.notes()) {
     console_.say(fmt::format("note: {}", note.text()));
   }
-  console_.out(check_heading());
+  if (!for_scripts_) {
+    console_.out(check_heading());
+  }
 }
 
 void Display::show_shape(const proto::JobShape& shape) {

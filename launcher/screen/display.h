@@ -72,7 +72,9 @@ std::string clock_text(double seconds);
 class Display {
  public:
   /// Both references must outlive this.
-  Display(Console& console, const proto::RunConfig& config) : console_(console), config_(config) {}
+  /// With `for_scripts`, standard output gets nothing, because the job's answer is JSON.
+  Display(Console& console, const proto::RunConfig& config, bool for_scripts = false)
+      : console_(console), config_(config), for_scripts_(for_scripts) {}
 
   /// Shows an item of a report when it arrives. For outputs of inference, call `outputs` instead.
   void take(const proto::ReportItem& item);
@@ -99,6 +101,7 @@ class Display {
 
   Console& console_;
   const proto::RunConfig& config_;
+  bool for_scripts_;
   Progress progress_;
   std::optional<double> began_;   ///< Time of the first refresh.
   std::string stopping_;          ///< Activity of a job that was asked to stop.

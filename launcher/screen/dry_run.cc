@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/screen/job_answer.h"
 #include "launcher/screen/job_rows.h"
 #include "launcher/screen/schedule_picture.h"
 #include "replica/base/text.h"
@@ -120,7 +121,7 @@ std::string verdict_text(const proto::CompiledJob& job, bool inference) {
   if (job.memory().empty()) {
     return "";
   }
-  const proto::DryRun all = dry_run_message(job);
+  const proto::JobAnswer all = job_answer(job);
   const std::string memory =
       all.fits() ? fmt::format("fits: {} of {}", mebibytes_text(all.peak_bytes()), mebibytes_text(all.capacity_bytes()))
       : all.fullest_tile_bytes() > all.tile_bytes()
@@ -132,31 +133,6 @@ std::string verdict_text(const proto::CompiledJob& job, bool inference) {
           ? fmt::format(", {} a {}", duration_text(all.device_step_seconds()), inference ? "batch" : "step")
           : "";
   return memory + time + "\n";
-}
-
-proto::DryRun dry_run_message(const proto::CompiledJob& job) {
-  proto::DryRun message;
-  message.set_schema(kDryRunSchema);
-  message.set_fits(true);
-  for (const proto::IpuMemory& memory : job.memory()) {
-    message.set_fits(message.fits() && memory.fullest_tile_peak() <= memory.bytes_per_tile() &&
-                     memory.streaming_peak() <= memory.streaming_capacity());
-    message.set_peak_bytes(std::max(message.peak_bytes(), memory.peak()));
-    message.set_capacity_bytes(memory.capacity());
-    message.set_fullest_tile_bytes(std::max(message.fullest_tile_bytes(), memory.fullest_tile_peak()));
-    message.set_tile_bytes(memory.bytes_per_tile());
-  }
-  if (job.has_device()) {
-    message.set_device_step_seconds(job.device().step_seconds());
-    message.set_samples_per_second(job.device().samples_per_second());
-    message.set_compared_error(job.device().compared_error());
-  }
-  *message.mutable_notes() = job.notes();
-  *message.mutable_remedies() = job.remedies();
-  *message.mutable_job() = job;
-  message.mutable_job()->clear_notes();
-  message.mutable_job()->clear_remedies();
-  return message;
 }
 
 std::string model_table(const proto::ModelList& list) {

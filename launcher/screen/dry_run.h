@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 #include "proto/answers.pb.h"
@@ -9,9 +8,6 @@
 
 /// Functions that format the replica program's answers to --dry-run and --list-models.
 namespace poprun::launcher {
-
-/// Version of the JSON of --dry-run: DryRun.schema (proto/answers.proto).
-inline constexpr std::uint32_t kDryRunSchema = 1;
 
 struct DryRunFrame {
   std::size_t width = 80;
@@ -26,9 +22,6 @@ std::string dry_run_text(const proto::CompileAnswer& answer, const proto::RunCon
 /// Returns a line that says whether the job fits, and how long a step takes: "fits: 119.5 MiB of 897.0 MiB, 214.8 us a
 /// step". Returns nothing if no Program was compiled.
 std::string verdict_text(const proto::CompiledJob& job, bool inference);
-
-/// Returns the compiled job for scripts, with its verdict first.
-proto::DryRun dry_run_message(const proto::CompiledJob& job);
 
 /// Returns a table with one row per model: parameters, multiply-accumulates of a forward pass, sizes and sample.
 std::string model_table(const proto::ModelList& list);

@@ -76,7 +76,7 @@ class CommandLine(JobTest):
         self.assertRegex(short, r"^poprun-emu \d+\.\d+\.\d+\n$")
         lines = self.run_job("--version", "-v", config=None).stdout
         self.assertTrue(lines.startswith(short))
-        for line in (r"commit \S+", r"compiler \S+ .+", r"chips bow mk1 mk2", r"dry-run JSON schema 1", r"gRPC [\d.]+",
+        for line in (r"commit \S+", r"compiler \S+ .+", r"chips bow mk1 mk2", r"schema of --format json 1", r"gRPC [\d.]+",
                      r"Protobuf [\d.]+", r"oneDNN [\d.]+", r"MPI Open MPI v[\d.]+"):
             self.assertRegex(lines, rf"(?m)^{line}$")
 

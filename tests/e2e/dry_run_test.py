@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What --dry-run prints, and answers for scripts (--format json)."""
 import json
+import re
 import unittest
 
-from emulated_job import QUICK, JobTest
+from emulated_job import QUICK, ROOT, JobTest
 
 VERDICT = {"schema": int, "fits": bool, "peak_bytes": int, "capacity_bytes": int, "fullest_tile_bytes": int,
            "tile_bytes": int, "device_step_seconds": float, "samples_per_second": float, "compared_error": (int, float),
-           "notes": list, "job": dict}
+           "notes": list, "remedies": list, "caveats": list, "job": dict}
 
 
 class DryRun(JobTest):
@@ -76,11 +77,42 @@ class Json(JobTest):
         self.assertEqual(counts["gpt2"], 124439808)
         self.assertEqual(counts["resnet50"], 25557032)
 
-    def test_is_refused_where_files_hold_the_results(self):
-        for arguments in ((), ("profile",), ("check",)):
-            job = self.run_job(*arguments, "--format", "json", code=64)
-            self.assert_first_line(job, "--format json needs --dry-run, --list-models, estimate or validate",
-                                   "profile.json")
+    def assert_answer(self, answer, about):
+        """Checks the keys of a JobAnswer and their types, against proto/answers.proto too."""
+        expected = {**{key: kind for key, kind in VERDICT.items() if key != "job"}, about: dict}
+        self.assertEqual(set(answer), set(expected))
+        for key, kind in expected.items():
+            self.assertIsInstance(answer[key], kind, key)
+        schema = (ROOT / "proto/answers.proto").read_text()
+        message = schema[schema.index("message JobAnswer"):].split("\n}")[0]
+        self.assertLessEqual(set(answer), set(re.findall(r"(\w+) = \d+;", message)))
+
+    def test_of_a_run_and_of_a_profile_is_the_only_output(self):
+        answer, _ = self.answer("-n", 2)
+        self.assert_answer(answer, "profile")
+        self.assertEqual(answer["profile"]["outcome"]["steps"], 5)
+        self.assertTrue(any("never compared" in caveat for caveat in answer["caveats"]))
+        answer, job = self.answer("profile", "--no-run")
+        self.assert_answer(answer, "profile")
+        dry, _ = self.answer("--dry-run")
+        self.assertEqual(answer["peak_bytes"], dry["peak_bytes"])
+        self.assertEqual(answer["device_step_seconds"], dry["device_step_seconds"])
+        self.assertTrue((job.output_dir / "profile.pb").exists())
+
+    def test_of_a_check_holds_its_runs(self):
+        answer, _ = self.answer("check")
+        self.assertEqual(answer["runs"][0]["verdict"], "REFERENCE")
+        self.assertGreater(len(answer["runs"]), 1)
+
+    def test_holds_remedies_as_options(self):
+        answer, _ = self.answer("--dry-run", "--device.bytes-per-tile", 65536, code=86)
+        self.assertTrue(answer["remedies"][0]["fits"])
+        self.assertTrue(all(" " in option for option in answer["remedies"][0]["options"]))
+        self.assertTrue(any("does not fit" in caveat for caveat in answer["caveats"]))
+
+    def test_is_refused_where_only_people_are_answered(self):
+        job = self.run_job("profile", "--compare", "a", "b", "--format", "json", config=None, code=64)
+        self.assert_first_line(job, "--format json: profile --compare is only for people")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Report(JobTest):
 
     def test_of_a_run_holds_metrics_and_replicas(self):
         job = self.run_job("-n", 2, "--report", "--training.steps", 800)  # Long enough for a few heartbeats.
-        self.assertIn(f"report in {job.output_dir}/report.html", job.stdout)
+        self.assertIn(f"report in {job.output_dir}/report.html", job.stderr)
         shown = page_data(job.output_dir / "report.html")["jobs"][0]
         self.assertEqual(shown["metrics"]["step"], [str(step) for step in range(1, 801)])
         self.assertEqual(set(shown["replicas"]["replica"]), {"0", "1"})

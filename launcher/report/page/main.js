@@ -68,7 +68,8 @@ async function start() {
   show(data);
   addEventListener('hashchange', () => {
     show(data);
-    document.getElementById('main').focus();
+    document.getElementById('main').focus({preventScroll: true});
+    scrollTo(0, 0);
   });
   addEventListener('keydown', (event) => {
     if (

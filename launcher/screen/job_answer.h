@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <google/protobuf/message.h>
+
+#include "proto/answers.pb.h"
+#include "proto/profile.pb.h"
+
+/// What --format json prints about a job: a JobAnswer, with its verdict first.
+namespace poprun::launcher {
+
+/// JobAnswer.schema.
+inline constexpr std::uint32_t kJobAnswerSchema = 1;
+
+/// Returns the answer about a job that was only compiled.
+proto::JobAnswer job_answer(const proto::CompiledJob& job);
+
+/// Returns the answer about a profile, with or without a report, or about a job that ran.
+proto::JobAnswer job_answer(const proto::Profile& profile);
+
+/// Formats a message for --format json, with the names of its fields as keys.
+std::string json_text(const google::protobuf::Message& answer);
+
+}  // namespace poprun::launcher
