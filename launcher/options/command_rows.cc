@@ -68,8 +68,7 @@ Rows general() {
           "Start no replica: say whether the job fits, where it would run, which options differ from the defaults, and "
           "its memory and time",
           into(&Options::dry_run)),
-      row("general", "format", "NAME", "text",
-          "Form of the answer on standard output: text, or json for scripts",
+      row("general", "format", "NAME", "text", "Form of the answer on standard output: text, or json for scripts",
           Choice{{"text", "json"}}, [](Options& o, const std::string& name) { o.json = name == "json"; }),
       row("general", "color", "WHEN", "auto",
           "Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never",
@@ -157,6 +156,8 @@ Rows output() {
       row("output", "output-dir", "DIR", "poprun-emu-out",
           "Folder for weights.safetensors, metrics.csv, profile.json and logs/", Text{},
           into(&Options::output, &OutputOptions::dir)),
+      flag("output", "report", "Also write report.html to --output-dir; profile always does",
+           into(&Options::output, &OutputOptions::report)),
       flag("output", "overwrite", "Replace an earlier run's results in --output-dir",
            into(&Options::output, &OutputOptions::overwrite)),
       row("output", "tensorboard", "DIR", "",

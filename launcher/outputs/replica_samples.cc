@@ -20,6 +20,9 @@ ReplicaSamples::ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t
 
 void ReplicaSamples::go_on() {
   goes_on_ = size_of_file(path_).value_or(0) > 0;
+  if (goes_on_) {
+    file_.go_on();
+  }
 }
 
 void ReplicaSamples::take(const proto::Beat& beat, std::uint64_t attempt, double now) {
@@ -34,9 +37,7 @@ void ReplicaSamples::take(const proto::Beat& beat, std::uint64_t attempt, double
     }
     if (first_at_ < 0) {
       first_at_ = now;
-      if (goes_on_) {
-        file_.go_on();
-      } else {
+      if (!goes_on_) {
         file_.append("wall_seconds,attempt,replica,steps,compute_seconds\n");
       }
     }

@@ -23,7 +23,7 @@ class ReplicaSamples {
   /// `disk` must outlive this.
   ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t replicas);
 
-  /// Continues the file of an earlier attempt, if that wrote any row. Call this before the first row.
+  /// Continues the file of an earlier attempt, if that wrote any row. Call this before the first `take` or `flush`.
   void go_on();
 
   /// Adds rows for the replicas in a heartbeat of attempt number `attempt`. `now` is in seconds of a monotonic clock.

@@ -60,6 +60,7 @@ TEST_F(ReplicaSamplesTest, ContinuesTheFileOfAnEarlierAttempt) {
   }
   ReplicaSamples second(disk_, path_, 1);
   second.go_on();
+  second.flush();
   second.take(beat(0, 2, 1), 2, 20);
 
   EXPECT_EQ(text(second),
