@@ -19,7 +19,7 @@ class Profile(JobTest):
         job = self.run_job("profile", *SMALL_DEVICE, config=QUICK)
         for part in ("# profile of small-cnn on 1 IPU of mk2: fits", "# liveness of IPU 0",
                      "variables at the peak of IPU 0", "tiles, bytes", "executed       3 steps",
-                     f"results in {job.output_dir}/profile.pb"):
+                     f"results in {job.output_dir}: ", "profile.pb and profile.json"):
             self.assertIn(part, job.stdout)
         self.assertTrue((job.output_dir / "profile.pb").exists())
         self.assertFalse((job.output_dir / "weights.safetensors").exists())
