@@ -1,5 +1,6 @@
 // The data of the page: {schema, version, jobs: [{name, profile, ...}]}, as gzip in base64. launcher/report/page_data.h
 // lists the members of a job. `profile` is profile.json, whose fields proto/profile.proto and proto/report.proto explain.
+import {sumOf} from './dom.js';
 
 export async function readData(base64) {
   const bytes = Uint8Array.from(atob(base64.trim()), (c) => c.charCodeAt(0));
@@ -8,11 +9,20 @@ export async function readData(base64) {
   for (const job of data.jobs) {
     job.report = job.profile?.report ?? null;
     if (job.report) {
+      numberIpus(job.report);
       job.memory = new TileMemory(job.report);
       job.stepNames = namesOfSteps(job.report);
     }
   }
   return data;
+}
+
+/** Adds the number of each IPU. The report leaves out IPUs without a layout, so the place in the list need not be the number. */
+function numberIpus(report) {
+  report.ipus.forEach((ipu, k) => {
+    const held = ipu.classes.find((one) => one.variables.length > 0);
+    ipu.number = held ? report.variables[held.variables[0]].ipu : k;
+  });
 }
 
 /** Returns, by step number: {text, functionName, row}; row is the OperatorRow, or undefined for calls and repeats. */
@@ -30,16 +40,13 @@ function namesOfSteps(report) {
   return names;
 }
 
-/** What lies on which tile at which step. Tiles of a class have the same contents, so everything is summed by class. */
-export class TileMemory {
+/** Answers what lies on a tile at a step. Tiles of a class have the same contents, so everything is summed by class. */
+class TileMemory {
   constructor(report) {
     this.report = report;
     this.steps = report.steps;
     this.ipus = report.ipus.map((ipu) => {
-      const tiles = ipu.classes.reduce(
-        (most, one) => one.tiles.reduce((m, span) => Math.max(m, span.last + 1), most),
-        0,
-      );
+      const tiles = Math.max(0, ...ipu.classes.flatMap((one) => one.tiles.map((span) => span.last + 1)));
       const classOf = new Int32Array(tiles);
       ipu.classes.forEach((one, c) => one.tiles.forEach((span) => classOf.fill(c, span.first, span.last + 1)));
       const begin = new Uint32Array(ipu.classes.length + 1);
@@ -103,6 +110,9 @@ export class TileMemory {
     return sums;
   }
 }
+
+/** Returns the number of tiles of a class. */
+export const tilesOf = (one) => sumOf(one.tiles, (span) => span.last - span.first + 1);
 
 /** The name of each activity of a timeline's bar (proto/report.proto, Doing), with its colour. */
 export const doings = [

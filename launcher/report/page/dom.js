@@ -30,14 +30,99 @@ export function bytesText(bytes) {
   return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 2 ** 30).toFixed(2)} GiB`;
 }
 
+/** Bytes to the last one: "638,976 B". */
+export const exactBytes = (count) => `${grouped(count)} B`;
+
+/** Returns "1 step", "12 steps". */
+export const counted = (count, noun) => `${grouped(count)} ${noun}${count === 1 ? '' : 's'}`;
+
+/** Returns "7" or "7 to 12". */
+export const spanText = ({first, last}) => (first === last ? grouped(first) : `${grouped(first)} to ${grouped(last)}`);
+
+/** Returns the factor and the name of the unit in which to show a time. */
+export const unitOf = (seconds) =>
+  seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
+
 /** Seconds with a suitable unit: "214.8 us", "1.52 s". */
 export function secondsText(seconds) {
-  const [scale, unit] =
-    seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
+  const [scale, unit] = unitOf(seconds);
   return `${Number((seconds * scale).toPrecision(4))} ${unit}`;
 }
 
-export const percentText = (fraction) => `${(100 * fraction).toFixed(fraction > 0 && fraction < 0.1 ? 1 : 0)} %`;
+/** Returns cycles with their time: "1,234 cycles, 931.3 ns". */
+export const cyclesText = (cycles, clock) => `${grouped(cycles)} cycles, ${secondsText(cycles / clock)}`;
+
+/** Returns "42 %"; by default, small fractions have a decimal. */
+export const percentText = (fraction, digits = fraction > 0 && fraction < 0.1 ? 1 : 0) =>
+  `${(100 * fraction).toFixed(digits)} %`;
+
+export const sumOf = (list, of = (one) => one) => list.reduce((sum, one) => sum + of(one), 0);
+
+export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+
+/** Returns a square of a colour, for legends and tables. */
+export const swatch = (colour) => h('span', {class: 'swatch', style: `background:${colour}`});
+
+/** Returns a paragraph that reports an inconsistency. */
+export const warning = (...content) => h('p', {class: 'bad', role: 'alert'}, content);
+
+/** Returns a warning if there are differences; otherwise the text of the check. */
+export const verdictOf = (differences, checked) =>
+  differences.length === 0
+    ? h('p', {class: 'hint'}, checked)
+    : warning(
+        `Warning: ${grouped(differences.length)} sums differ from the profile. `,
+        differences.slice(0, 5).join('; '),
+        differences.length > 5 ? ' ...' : '',
+      );
+
+/** Returns a select. Each choice is a value or [value, text]; onchange gets the value as a string. */
+export const select = (choices, chosen, onchange, label) =>
+  h(
+    'select',
+    {'aria-label': label, onchange: (event) => onchange(event.target.value)},
+    choices.map((choice) => {
+      const [value, text = value] = [choice].flat();
+      return h('option', {value, selected: value === chosen}, text);
+    }),
+  );
+
+/** Returns a field for a number from 0 to max, which may change; action gets each valid number. */
+export const numberInput = (max, value, action) =>
+  h('input', {
+    type: 'number',
+    min: 0,
+    max,
+    value,
+    style: 'width:100px',
+    oninput: ({target}) => {
+      const number = Number(target.value);
+      if (target.value !== '' && number >= 0 && number <= Number(target.max)) {
+        action(number);
+      }
+    },
+  });
+
+/** Calls the action of a key that is pressed without a modifier. actionsOf(event) returns the actions by key. */
+export function onKeys(element, actionsOf) {
+  element.addEventListener('keydown', (event) => {
+    const action = !event.ctrlKey && !event.altKey && !event.metaKey && actionsOf(event)[event.key];
+    if (action) {
+      action();
+      event.preventDefault();
+      event.stopPropagation();
+    }
+  });
+}
+
+/** Returns a table's column of numbers. */
+export const numeric = (title, value, text = grouped, help = undefined) => ({
+  title,
+  value,
+  text: (row) => text(value(row)),
+  number: true,
+  help,
+});
 
 /**
  * Returns a sortable, filterable table that shows at most `limit` rows at first.
@@ -172,7 +257,6 @@ export const facts = (pairs) =>
     pairs.filter(Boolean).map(([term, value]) => [h('dt', {}, term), h('dd', {}, value)]),
   );
 
-/** The colour of a category, by its index. */
 const palette = [
   '#4e79a7',
   '#f28e2b',
@@ -192,7 +276,27 @@ const palette = [
   '#d4a6c8',
   '#868e96',
 ];
+
+/** Returns the colour of a category, by its index. */
 export const colourOf = (index) => palette[index % palette.length];
+
+/** Returns the colour '#rgb' or '#rrggbb' as [red, green, blue]. */
+export function rgbOf(colour) {
+  const digits = colour.length === 4 ? [...colour.slice(1)].map((c) => c + c).join('') : colour.slice(1, 7);
+  return [0, 2, 4].map((k) => parseInt(digits.slice(k, k + 2), 16));
+}
+
+/** Returns a pixel of ImageData as one number, on a little-endian machine. */
+export const pixelOf = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+
+/** Returns a colour mixed with black (amount < 0) or white (amount > 0). */
+export function shade(colour, amount) {
+  const [part, target] = [Math.abs(amount), amount < 0 ? 0 : 255];
+  return `rgb(${rgbOf(colour).map((value) => Math.round(value * (1 - part) + target * part))})`;
+}
+
+/** The categories of bytes that are always live have the darker colour. */
+export const darker = (colour) => shade(colour, -0.38);
 
 /** Returns a legend: [[name, colour, text], ...]. */
 export const legend = (entries) =>
@@ -203,7 +307,7 @@ export const legend = (entries) =>
       h(
         'li',
         {},
-        h('span', {class: 'swatch', style: `background:${colour}`}),
+        swatch(colour),
         name,
         text ? h('span', {class: 'hint'}, ` ${text}`) : null,
       ),
@@ -212,10 +316,10 @@ export const legend = (entries) =>
 
 /**
  * Returns a canvas that draws itself when its size or the colours change. `draw(context, width, height, theme)` uses CSS
- * pixels; theme has the colours `text`, `faint`, `line`, `back`, `accent`, `bad`.
+ * pixels; theme has the colours `text`, `faint`, `line`, `back`, `accent`, `bad`. With `keys`, the canvas takes the focus.
  */
-export function canvas(height, label, draw) {
-  const element = h('canvas', {role: 'img', 'aria-label': label, style: `height:${height}px`});
+export function canvas(height, label, draw, {keys = false} = {}) {
+  const element = h('canvas', {role: keys ? 'application' : 'img', tabindex: keys ? 0 : null, 'aria-label': label, style: `height:${height}px`});
   const redraw = () => {
     const width = element.clientWidth;
     if (width === 0) {
@@ -240,13 +344,6 @@ export function canvas(height, label, draw) {
 
 export function theme() {
   const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  return {
-    text: colour('text'),
-    faint: colour('faint'),
-    line: colour('line'),
-    back: colour('back'),
-    accent: colour('accent'),
-    bad: colour('bad'),
-  };
+  const names = ['text', 'faint', 'line', 'back', 'accent', 'bad'];
+  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }

@@ -1,5 +1,5 @@
-// The page of report.html: reads the data, shows one view of one job at a time.
-import {h} from './dom.js';
+// The page of report.html: reads the data, and shows one view of one job at a time.
+import {h, select} from './dom.js';
 import {readData} from './data.js';
 import {views} from './views/index.js';
 
@@ -29,15 +29,13 @@ function show(data) {
   const jobs =
     data.jobs.length < 2
       ? null
-      : h(
-          'select',
-          {
-            'aria-label': 'job',
-            onchange: (event) => {
-              location.hash = `${view.id}/${event.target.value}`;
-            },
+      : select(
+          data.jobs.map((one, k) => [k, one.name]),
+          index,
+          (k) => {
+            location.hash = `${view.id}/${k}`;
           },
-          data.jobs.map((one, k) => h('option', {value: k, selected: k === index}, one.name)),
+          'job',
         );
   const dark = matchMedia('(prefers-color-scheme: dark)').matches;
   const other = (document.documentElement.dataset.theme ?? (dark ? 'dark' : 'light')) === 'dark' ? 'light' : 'dark';

@@ -1,11 +1,8 @@
 // The curve of live bytes over the steps of the Program.
-import {canvas, grouped} from '../dom.js';
+import {canvas, darker, exactBytes} from '../dom.js';
+import {Plot} from './plot.js';
 import {attachZoom} from './zoom.js';
-import {darker, tickDistance, tickText} from './steps.js';
 
-const left = 62;
-const bottom = 22;
-const top = 32;
 export const colours = {always: darker('#4e79a7'), notAlways: '#4e79a7'};
 
 /** Returns the curve of a tile, as in proto/report.proto, Liveness: {alwaysLive, notAlwaysLive, peaks}. */
@@ -45,7 +42,8 @@ function functionsOf(job) {
   return spans;
 }
 
-function drawFunctions(context, plot, functions, zoom, theme) {
+function drawFunctions(context, plot, functions, theme) {
+  const {left, top, zoom} = plot;
   context.textAlign = 'left';
   functions.forEach(({name, first, last}, k) => {
     if (last < zoom.from || first >= zoom.to) {
@@ -56,7 +54,7 @@ function drawFunctions(context, plot, functions, zoom, theme) {
     if (k % 2 === 1) {
       context.globalAlpha = 0.35;
       context.fillStyle = theme.line;
-      context.fillRect(from, top, to - from, plot.height - top - bottom);
+      context.fillRect(from, top, to - from, plot.base - top);
       context.globalAlpha = 1;
     }
     context.fillStyle = theme.faint;
@@ -66,27 +64,9 @@ function drawFunctions(context, plot, functions, zoom, theme) {
   });
 }
 
-function drawAxis(context, plot, zoom, theme) {
-  context.textAlign = 'right';
-  context.fillStyle = theme.faint;
-  context.strokeStyle = theme.line;
-  const distance = tickDistance(plot.most, 5);
-  for (let bytes = 0; bytes <= plot.most; bytes += distance) {
-    context.fillText(tickText(bytes), left - 6, plot.y(bytes) + 4);
-    context.beginPath();
-    context.moveTo(left, Math.round(plot.y(bytes)) + 0.5);
-    context.lineTo(plot.width, Math.round(plot.y(bytes)) + 0.5);
-    context.stroke();
-  }
-  context.textAlign = 'center';
-  const every = Math.max(1, 2 ** Math.ceil(Math.log2(zoom.size / 10)));
-  for (let step = Math.ceil(zoom.from / every) * every; step < zoom.to; step += every) {
-    context.fillText(grouped(step), Math.min(plot.x(step + 0.5), plot.width - 16), plot.height - 6);
-  }
-}
-
 /** Draws each step as a column; if several share a pixel, the fullest of them. */
-function drawAreas(context, plot, curve, zoom, theme) {
+function drawAreas(context, plot, curve, limit, theme) {
+  const {left, zoom} = plot;
   const zero = plot.y(0);
   const base = plot.y(curve.alwaysLive);
   for (let step = zoom.from; step < zoom.to;) {
@@ -100,9 +80,9 @@ function drawAreas(context, plot, curve, zoom, theme) {
     const high = plot.y(curve.alwaysLive + most);
     context.fillStyle = colours.notAlways;
     context.fillRect(x, high, wide, base - high);
-    if (curve.alwaysLive + most > plot.limit) {
+    if (curve.alwaysLive + most > limit) {
       context.fillStyle = '#e0201b';
-      context.fillRect(x, high, wide, plot.y(plot.limit) - high);
+      context.fillRect(x, high, wide, plot.y(limit) - high);
     }
   }
   context.fillStyle = colours.always;
@@ -111,13 +91,14 @@ function drawAreas(context, plot, curve, zoom, theme) {
   context.fillRect(left, zero, plot.width - left, 1);
 }
 
-function drawPeaks(context, plot, chart, theme) {
+function drawPeaks(context, plot, peaks, theme) {
+  const {top, zoom} = plot;
   context.textAlign = 'center';
   context.fillStyle = theme.text;
   const marked = [];
-  chart.curve.peaks.forEach(({step, bytes}, k) => {
+  peaks.forEach(({step, bytes}, k) => {
     const x = plot.x(step + 0.5);
-    if (step >= chart.zoom.from && step < chart.zoom.to && marked.every((other) => Math.abs(x - other) > 11)) {
+    if (step >= zoom.from && step < zoom.to && marked.every((other) => Math.abs(x - other) > 11)) {
       marked.push(x);
       context.fillText(String(k + 1), x, Math.max(plot.y(bytes) - 4, top));
     }
@@ -126,26 +107,13 @@ function drawPeaks(context, plot, chart, theme) {
 
 function drawChosen(context, plot, step, theme) {
   const x = Math.round(plot.x(step + 0.5)) + 0.5;
-  if (x > left && x < plot.width) {
+  if (x > plot.left && x < plot.width) {
     context.strokeStyle = theme.text;
     context.beginPath();
     context.moveTo(x, 14);
-    context.lineTo(x, plot.height - bottom);
+    context.lineTo(x, plot.base);
     context.stroke();
   }
-}
-
-function drawLimit(context, plot, theme) {
-  const y = Math.round(plot.y(plot.limit)) + 0.5;
-  context.strokeStyle = context.fillStyle = theme.bad;
-  context.setLineDash([6, 4]);
-  context.beginPath();
-  context.moveTo(left, y);
-  context.lineTo(plot.width, y);
-  context.stroke();
-  context.setLineDash([]);
-  context.textAlign = 'left';
-  context.fillText(`memory: ${grouped(plot.limit)} B`, left + 4, y - 5);
 }
 
 /**
@@ -154,41 +122,29 @@ function drawLimit(context, plot, theme) {
  */
 export function livenessCurve(chart) {
   const functions = functionsOf(chart.job);
-  const plot = {step: 1};
-  const still = document.createElement('canvas'); // All but the line of the chosen step.
+  const plot = new Plot(32);
+  const still = document.createElement('canvas'); // Everything except the line of the chosen step.
   const pen = still.getContext('2d');
   let drawn = '';
   const element = canvas(230, 'live bytes at each step of the Program', (context, width, height, theme) => {
     const {curve, zoom, limit} = chart;
     const most = Math.max(limit, curve.notAlwaysLive.reduce((a, b) => Math.max(a, b), 0) + curve.alwaysLive) * 1.03;
-    Object.assign(plot, {
-      width,
-      height,
-      most,
-      limit,
-      step: (width - left) / zoom.size,
-      x: (step) => left + (step - zoom.from) * plot.step,
-      y: (bytes) => top + (height - top - bottom) * (1 - bytes / most),
-    });
+    Object.assign(plot, {width, height, most, zoom});
     const state = [element.width, element.height, chart.title, zoom.from, zoom.to, theme.back].join();
     if (state !== drawn) {
       drawn = state;
       [still.width, still.height] = [element.width, element.height];
       pen.setTransform(context.getTransform());
       pen.font = context.font;
-      drawFunctions(pen, plot, functions, zoom, theme);
-      drawAxis(pen, plot, zoom, theme);
-      drawAreas(pen, plot, curve, zoom, theme);
-      drawPeaks(pen, plot, chart, theme);
-      drawLimit(pen, plot, theme);
+      drawFunctions(pen, plot, functions, theme);
+      plot.drawAxis(pen, theme);
+      drawAreas(pen, plot, curve, limit, theme);
+      drawPeaks(pen, plot, curve.peaks, theme);
+      plot.drawLimit(pen, limit, `memory: ${exactBytes(limit)}`, theme.bad);
     }
     context.drawImage(still, 0, 0, width, height);
     drawChosen(context, plot, chart.chosen(), theme);
-  });
-  element.setAttribute('role', 'application');
-  element.style.cursor = 'crosshair';
-  const itemAt = (x) =>
-    Math.min(Math.max(chart.zoom.from + Math.floor((x - left) / plot.step), chart.zoom.from), chart.zoom.to - 1);
-  attachZoom(element, chart.zoom, {itemAt, chosen: chart.chosen, choose: chart.choose, hover: chart.hover});
+  }, {keys: true});
+  attachZoom(element, plot, chart);
   return element;
 }

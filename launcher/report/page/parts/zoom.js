@@ -1,5 +1,5 @@
 // A horizontal window over numbered items (tiles or steps) that the mouse and the keyboard move.
-import {grouped, h} from '../dom.js';
+import {clamp, grouped, h, onKeys} from '../dom.js';
 
 export class Zoom {
   constructor(count) {
@@ -13,10 +13,10 @@ export class Zoom {
     return this.to - this.from;
   }
 
-  /** Shows `size` items from `from` on, as far as there are so many. */
+  /** Shows `size` items from `from` on or, near the end, the last `size` items. */
   set(from, size) {
-    const kept = Math.min(Math.max(Math.round(size), Math.min(8, this.count)), this.count);
-    this.from = Math.min(Math.max(Math.round(from), 0), this.count - kept);
+    const kept = clamp(Math.round(size), Math.min(8, this.count), this.count);
+    this.from = clamp(Math.round(from), 0, this.count - kept);
     this.to = this.from + kept;
     this.onchange();
   }
@@ -72,47 +72,45 @@ export function zoomControls(zoom, items, centre) {
 
 /**
  * Lets a focused canvas choose an item with the arrow keys, and zoom with +, -, 0, by dragging over the items (a double
- * click shows all again) and by the wheel with Ctrl. chart: {itemAt: (x) => item, chosen: () => item, choose, hover}.
+ * click shows all again) and by the wheel with Ctrl. chart: {zoom, chosen: () => item, choose, hover}.
  */
-export function attachZoom(canvas, zoom, chart) {
-  canvas.tabIndex = 0;
-  canvas.addEventListener('keydown', (event) => {
-    const far = event.shiftKey ? 10 : 1;
-    const moves = {ArrowLeft: -far, ArrowRight: far, PageUp: -64, PageDown: 64, Home: -zoom.count, End: zoom.count};
-    const zooms = {'+': 0.5, '=': 0.5, '-': 2};
-    if (event.ctrlKey || event.altKey || event.metaKey) {
-      return;
-    }
-    if (event.key in moves) {
-      const item = Math.min(Math.max(chart.chosen() + moves[event.key], 0), zoom.count - 1);
-      zoom.include(item);
-      chart.choose(item);
-    } else if (event.key in zooms) {
-      zoom.by(zooms[event.key], chart.chosen());
-    } else if (event.key === '0') {
-      zoom.all();
-    } else {
-      return;
-    }
-    event.preventDefault();
-    event.stopPropagation();
-  });
+export function attachZoom(canvas, plot, chart) {
+  const {zoom} = chart;
+  const move = (by) => () => {
+    const item = clamp(chart.chosen() + by, 0, zoom.count - 1);
+    zoom.include(item);
+    chart.choose(item);
+  };
+  const scale = (factor) => () => zoom.by(factor, chart.chosen());
+  onKeys(canvas, ({shiftKey}) => ({
+    ArrowLeft: move(shiftKey ? -10 : -1),
+    ArrowRight: move(shiftKey ? 10 : 1),
+    PageUp: move(-64),
+    PageDown: move(64),
+    Home: move(-zoom.count),
+    End: move(zoom.count),
+    '+': scale(0.5),
+    '=': scale(0.5),
+    '-': scale(2),
+    0: () => zoom.all(),
+  }));
+  canvas.style.cursor = 'crosshair';
   let begin = null;
   canvas.addEventListener('pointerdown', (event) => {
     begin = event.offsetX;
     canvas.setPointerCapture(event.pointerId);
   });
-  canvas.addEventListener('pointermove', (event) => chart.hover?.(chart.itemAt(event.offsetX)));
-  canvas.addEventListener('pointerleave', () => chart.hover?.(null));
+  canvas.addEventListener('pointermove', (event) => chart.hover(plot.itemAt(event.offsetX)));
+  canvas.addEventListener('pointerleave', () => chart.hover(null));
   canvas.addEventListener('pointerup', (event) => {
     const [a, b] = [
-      chart.itemAt(Math.min(begin ?? 0, event.offsetX)),
-      chart.itemAt(Math.max(begin ?? 0, event.offsetX)),
+      plot.itemAt(Math.min(begin ?? 0, event.offsetX)),
+      plot.itemAt(Math.max(begin ?? 0, event.offsetX)),
     ];
     if (begin !== null && Math.abs(event.offsetX - begin) > 8 && b > a) {
       zoom.set(a, b - a + 1);
     } else {
-      chart.choose(chart.itemAt(event.offsetX));
+      chart.choose(plot.itemAt(event.offsetX));
     }
     begin = null;
   });
@@ -122,7 +120,7 @@ export function attachZoom(canvas, zoom, chart) {
     (event) => {
       if (event.ctrlKey) {
         event.preventDefault();
-        zoom.by(event.deltaY < 0 ? 0.8 : 1.25, chart.itemAt(event.offsetX));
+        zoom.by(event.deltaY < 0 ? 0.8 : 1.25, plot.itemAt(event.offsetX));
       }
     },
     {passive: false},
