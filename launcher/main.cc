@@ -14,6 +14,7 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
+#include "launcher/job/reports.h"
 #include "launcher/job/subcommands.h"
 #include "launcher/job/world.h"
 #include "launcher/metrics/metrics_server.h"
@@ -166,7 +167,7 @@ int suggest_next(int code, const Options& options, Console& console) {
   return code;
 }
 
-/// Shows the version or, with -v, all versions. The replica's program knows those of its own libraries.
+/// Shows the version or, with -v, all versions. The replica's program prints the versions of its own libraries.
 int show_version(const Options& options, Console& console) {
   if (options.verbosity == 0) {
     console.out(fmt::format("poprun-emu {}", POPRUN_VERSION));

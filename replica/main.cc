@@ -176,7 +176,7 @@ class Instance {
     POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
                                                        result.first_step_began - launched_at_, communicator));
     if (first) {
-      add_mpi_version(profile);
+      (*profile.mutable_library_versions())["MPI"] = mpi_version();
       proto::ReportItem item;
       *item.mutable_profile() = std::move(profile);
       reporter.send(std::move(item));
@@ -323,8 +323,6 @@ class Instance {
         environment_.first_replica != 0 && index_of(communicator.self()) == environment_.first_replica;
     return last_word ? client_.finish() : Status{};
   }
-
-  static void add_mpi_version(proto::Profile& profile) { (*profile.mutable_library_versions())["MPI"] = mpi_version(); }
 
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;

@@ -31,7 +31,7 @@ using TakeOutput = std::function<void(const std::string& output)>;
 
 /// Runs a program from the launcher's folder. `command` is its name and arguments, and `input` its stdin. Its stdout is
 /// printed as it arrives or, if `take` is given, passed to `take` at the end. Its stderr is printed as an error of the
-/// launcher, after any call of `take`. On a terminal, shows what is waited for. Returns the program's exit code, or 128
+/// launcher, after any call of `take`. On a terminal, shows a WaitingLine. Returns the program's exit code, or 128
 /// + N if signal N asks the launcher to end.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console,
         const TakeOutput& take = nullptr, const Waiting& waiting = {});

@@ -46,7 +46,7 @@ struct JobEnd {
   std::vector<std::string> lost_hosts = {};    ///< Hosts known to be down or cut off.
 };
 
-/// What the attempts of a job share.
+/// The state that all attempts of a job share.
 struct JobHistory {
   FolderLock folder = {};         ///< Holds the lock on the output folder from one attempt to the next.
   std::uint32_t restarts = 0;     ///< Number of earlier attempts.

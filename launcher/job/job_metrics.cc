@@ -119,9 +119,6 @@ JobStatus Job::status(double now) const {
   if (trains()) {
     status.history = &history_.training;
     status.pending_seconds = now - history_.goodput.known_until();
-    if (history_.training.steps() > 0) {
-      status.learning_rate = history_.training.learning_rate();
-    }
   }
   const std::vector<double> seconds = stragglers_.step_seconds();
   for (const InstanceView& instance : state_.instances()) {

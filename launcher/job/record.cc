@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "launcher/outputs/growing_file.h"
+#include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
 #include "launcher/placement/hosts.h"
 #include "launcher/screen/job_answer.h"
@@ -31,7 +32,7 @@ JobRecord::JobRecord(World& world, const Options& options, const Placement& plac
       disk_(world.disk()),
       results_(*disk_, options.output.dir, options.config),
       logs_(*disk_, logs_folder(), placement.num_replicas),
-      samples_(*disk_, results_.path("replicas.csv"), placement.num_replicas),
+      samples_(*disk_, results_.path(kReplicaSamples), placement.num_replicas),
       router_(console, logs_, placement_,
               {.only_instance = options.output.only_instance,
                .show_mpirun = options.verbosity > 0,

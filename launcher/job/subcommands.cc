@@ -17,12 +17,13 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/questions.h"
+#include "launcher/job/reports.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/options/parse.h"
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
+#include "launcher/outputs/replica_samples.h"
 #include "launcher/outputs/result_files.h"
-#include "launcher/report/device_trace.h"
 #include "launcher/report/report_file.h"
 #include "launcher/screen/dry_run.h"
 #include "launcher/screen/estimate_tables.h"
@@ -134,8 +135,7 @@ void add_run(const proto::Profile& run, proto::Profile& profile) {
 Result<std::uint64_t> write(const proto::Profile& profile, const Options& options) {
   POPRUN_ASSIGN(const FolderLock folder, take_output_folder(options.output.dir, /*overwrite=*/true));
   if (!profile.has_outcome()) {
-    std::error_code unused;
-    std::filesystem::remove(std::filesystem::path(options.output.dir) / "replicas.csv", unused);
+    remove_replica_samples(options.output.dir);
     POPRUN_TRY(clear_results(options.output.dir, options.config.model().initial_weights()));
   }
   POPRUN_TRY(write_profile(options.output.dir, profile));
@@ -203,26 +203,7 @@ std::string activities_text(const proto::ProfileAnswer& answer) {
   return text;
 }
 
-std::string report_path(const std::string& folder) {
-  return (std::filesystem::path(folder) / "report.html").string();
-}
-
-/// Writes report.html about `job` to --output-dir.
-Status write_report_of(const Options& options, ReportedJob job) {
-  std::error_code error;
-  std::filesystem::create_directories(options.output.dir, error);
-  return write_report(report_path(options.output.dir), {std::move(job)});
-}
-
-/// Writes report.html about a profile, and about the run that provided its figures, if there was one.
-Status write_profile_report(const Options& options, const proto::Profile& profile) {
-  POPRUN_ASSIGN(ReportedJob job, read_reported_job(options.output.dir));
-  job.name = options.config_file;
-  job.profile = profile;
-  return write_report_of(options, std::move(job));
-}
-
-/// Returns the files of a profile, with what opens them.
+/// Returns a line that lists the files of a profile and the programs that open them.
 std::string results_text(const std::string& folder, bool has_page) {
   return fmt::format(
       "results in {}: {}trace.pftrace (ui.perfetto.dev), memory.pickle and memory-tiles.pickle "
@@ -230,53 +211,13 @@ std::string results_text(const std::string& folder, bool has_page) {
       folder, has_page ? "report.html (for a browser), " : "");
 }
 
-/// Returns the answer to a subcommand that writes no other file. With --report, writes it to report.html, too.
-std::string shown(const Options& options, Console& console, std::string text) {
-  if (options.output.report && !text.empty()) {
-    ReportedJob job;
-    job.name = fmt::format("estimate of {}", options.config_file);
-    job.text = text;
-    const Status written = write_report_of(options, std::move(job));
-    console.say(written ? fmt::format("report in {}", report_path(options.output.dir)) : written.error().message);
-  }
+/// Returns the text of an estimate. With --report, also writes it to report.html.
+std::string reported(const Options& options, Console& console, std::string text) {
+  report_text(options, console, fmt::format("estimate of {}", options.config_file), text);
   return text;
 }
 
 }  // namespace
-
-int report(const Options& options, Console& console) {
-  std::vector<ReportedJob> jobs;
-  for (const std::string& folder : std::get<ReportRequest>(options.request).folders) {
-    Result<ReportedJob> job = read_reported_job(folder);
-    if (!job) {
-      return console.say(job.error());
-    }
-    jobs.push_back(*std::move(job));
-  }
-  const std::string path = report_path(options.output.dir);
-  std::error_code error;
-  std::filesystem::create_directories(options.output.dir, error);
-  if (const Status written = write_report(path, jobs); !written) {
-    return console.say(written.error());
-  }
-  console.out(path);
-  return 0;
-}
-
-int with_report(const Options& options, Console& console, int code) {
-  if (!options.output.report) {
-    return code;
-  }
-  const Status written = read_reported_job(options.output.dir).and_then([&](const ReportedJob& job) {
-    return write_report(report_path(options.output.dir), {job});
-  });
-  if (!written) {
-    const int own = console.say(written.error());
-    return code == 0 ? own : code;
-  }
-  console.say(fmt::format("report in {}", report_path(options.output.dir)));
-  return code;
-}
 
 int list_models(const Options& options, Console& console) {
   return ask_replica<proto::ModelList>("--list-models", "", console, [&options](const proto::ModelList& list) {
@@ -302,7 +243,7 @@ int dry_run(const Options& options, const Placement& placement, Console& console
 int estimate(const Options& options, Console& console) {
   if (std::get<EstimateRequest>(options.request).micro) {
     return ask_micro(options, console, [&](const proto::MicroAnswer& answer) {
-      return options.json ? json_text(answer) : shown(options, console, micro_text(options, answer));
+      return options.json ? json_text(answer) : reported(options, console, micro_text(options, answer));
     });
   }
   const Result<proto::EstimateQuestion> question = estimate_question(options, console);
@@ -334,7 +275,7 @@ int estimate(const Options& options, Console& console) {
     }
   }
   console.page(options.json ? json_text(all)
-                            : shown(options, console, estimate_text(options, all, console.is_page_unbounded())));
+                            : reported(options, console, estimate_text(options, all, console.is_page_unbounded())));
   return 0;
 }
 
@@ -369,15 +310,15 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   if (!left_out) {
     return console.say(left_out.error());
   }
-  const Status reported = write_profile_report(options, compiled);
+  const Status has_page = write_profile_report(options, compiled);
   if (options.json) {
     console.out(json_text(job_answer(compiled)));
   } else {
     console.page(profile_screen(compiled, frame_of(options, console)));
-    console.out(results_text(options.output.dir, reported.has_value()));
+    console.out(results_text(options.output.dir, has_page.has_value()));
   }
-  if (!reported) {
-    console.say(fmt::format("note: {}", reported.error().message));
+  if (!has_page) {
+    console.say(fmt::format("note: {}", has_page.error().message));
   }
   if (*left_out > 0) {
     console.say(fmt::format("note: trace.pftrace shows only the first of many equal rounds; it leaves out {} slices",

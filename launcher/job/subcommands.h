@@ -40,13 +40,6 @@ int profile(const Options& options, Console& console, const RunJob& run);
 /// failure.
 int validate(const Options& options, Console& console);
 
-/// Runs `poprun-emu report`, which writes report.html from the files of jobs. Returns the exit code.
-int report(const Options& options, Console& console);
-
-/// With --report, writes report.html about what is in --output-dir, after a job or check that ended with `code`. Returns
-/// `code` or, if that is 0 and the report cannot be written, the code of the error.
-int with_report(const Options& options, Console& console, int code);
-
 /// Shows two stored profiles side by side. Returns the exit code.
 int compare_profiles(const Options& options, Console& console);
 

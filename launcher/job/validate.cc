@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include "launcher/job/questions.h"
+#include "launcher/job/reports.h"
 #include "launcher/job/subcommands.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/parse.h"
-#include "launcher/report/report_file.h"
 #include "launcher/screen/validation_table.h"
 #include "launcher/validation/comparison.h"
 
@@ -177,16 +177,9 @@ int validate(const Options& options, Console& console) {
   }
   const std::string table = validation_table(rows);
   console.page(options.json ? validation::json_of(rows) : table);
-  if (options.output.report) {
-    fs::current_path(started_in);
-    ReportedJob job;
-    job.name = "published results";
-    job.text = table;
-    const std::string path = (fs::path(options.output.dir) / "report.html").string();
-    fs::create_directories(options.output.dir);
-    const Status written = write_report(path, {job});
-    console.say(written ? fmt::format("report in {}", path) : written.error().message);
-  }
+  std::error_code error;
+  fs::current_path(started_in, error);
+  report_text(options, console, "published results", table);
   return code;
 }
 

@@ -1,12 +1,7 @@
 #include "launcher/job/waiting_line.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
-
-#include <fmt/format.h>
-
-#include "launcher/screen/display.h"
 
 namespace poprun::launcher {
 
@@ -32,16 +27,6 @@ void WaitingLine::wait() {
     }
     wait();
   });
-}
-
-double seconds_left(double elapsed, std::size_t done, std::size_t total) {
-  return done == 0 ? 0 : elapsed / static_cast<double>(done) * static_cast<double>(total - done);
-}
-
-std::string waiting_text(const Waiting& waiting, double elapsed) {
-  const bool known = waiting.seconds > elapsed;
-  return fmt::format("{}  {}{}", waiting.doing, clock_text(elapsed),
-                     known ? fmt::format("  ETA {}", clock_text(std::max(1.0, waiting.seconds - elapsed))) : "");
 }
 
 }  // namespace poprun::launcher

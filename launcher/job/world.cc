@@ -70,10 +70,6 @@ class RealWorld final : public World {
 
 }  // namespace
 
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 World& real_world() {
   static RealWorld world;
   return world;

@@ -56,7 +56,4 @@ class World {
 
 World& real_world();
 
-/// Returns the time of the system's clock in seconds since 1970, which may jump.
-double unix_seconds();
-
 }  // namespace poprun::launcher

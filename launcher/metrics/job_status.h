@@ -10,7 +10,7 @@
 
 namespace poprun::launcher {
 
-/// What the live page shows of a job at one moment.
+/// The state of a job that the live page shows, at one moment.
 struct JobStatus {
   /// A replica's last heartbeat.
   struct Replica {
@@ -28,7 +28,6 @@ struct JobStatus {
   double time = 0;  ///< Unix time of this status.
   std::string model;
   std::optional<double> eta_seconds = {};
-  std::optional<double> learning_rate = {};
   /// Seconds that no part of the goodput contains yet, because the current step or start has not ended.
   double pending_seconds = 0;
   std::vector<Replica> replicas = {};        ///< Indexed by replica.

@@ -62,8 +62,8 @@ struct MetricsLimits {
 /// Serves pages over HTTP or HTTPS on the loop's own thread: `/metrics`; `/`, the live page (live_page.h), with its
 /// data
 /// `/status.json`; and `/healthz`, which shows that the loop is running. The server requires no token and reveals no
-/// secret: whoever reaches its address may read every page. Nothing that a client sends has a side effect. A connection
-/// serves one request. If there are too many connections, the oldest is closed.
+/// secret: anyone who can reach its address can read every page. Nothing that a client sends has a side effect. A
+/// connection serves one request. If there are too many connections, the oldest is closed.
 class MetricsServer {
  public:
   using Limits = MetricsLimits;

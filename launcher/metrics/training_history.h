@@ -31,19 +31,19 @@ class Curve {
   std::uint64_t stride_ = 1;  ///< Least distance between points, except for the latest point.
 };
 
-/// What a training job has done so far, over all attempts of one launcher. If the job resumed from the checkpoint of an
-/// earlier launcher, the history begins there.
+/// The progress of a training job so far, over all attempts of one launcher. If the job resumed from the checkpoint of
+/// an earlier launcher, the history begins there.
 class TrainingHistory {
  public:
   void take(const proto::ReportItem& item);
 
   [[nodiscard]] const Curve& training() const { return training_; }
   [[nodiscard]] const Curve& evaluations() const { return evaluations_; }
-  /// Return how many steps and samples have been executed, those executed again after a restart included.
+  /// Returns the number of steps, or of samples, executed so far, including those executed again after a restart.
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   [[nodiscard]] std::uint64_t samples() const { return samples_; }
-  /// Returns the learning rate of the last step, or 0 before the first one.
-  [[nodiscard]] double learning_rate() const { return learning_rate_; }
+  /// Returns the learning rate of the last step, or nothing before the first one.
+  [[nodiscard]] std::optional<double> learning_rate() const { return learning_rate_; }
 
  private:
   Curve training_;
@@ -51,7 +51,7 @@ class TrainingHistory {
   std::uint64_t samples_per_step_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t samples_ = 0;
-  double learning_rate_ = 0;
+  std::optional<double> learning_rate_;
 };
 
 }  // namespace poprun::launcher

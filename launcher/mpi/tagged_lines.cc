@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -56,12 +58,6 @@ std::optional<Tag> parse_tag(std::string_view text) {
     return std::nullopt;
   }
   return Tag{*rank, is_stderr, text.size() - rest.size() + 5};
-}
-
-std::string_view stripped(std::string_view line) {
-  const std::size_t first = line.find_first_not_of(" \t\r");
-  return first == std::string_view::npos ? std::string_view{}
-                                         : line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
 std::optional<std::uint32_t> number_after(std::string_view line, std::string_view name) {
@@ -115,7 +111,7 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text) {
 }
 
 void MpirunNotices::take(std::string_view line) {
-  line = stripped(line);
+  line = trimmed(line);
   if (line.find_first_not_of("-=*") == std::string_view::npos) {
     if (!line.empty()) {
       notices_.emplace_back();
@@ -138,7 +134,7 @@ void MpirunNotices::take(std::string_view line) {
     const std::size_t says = rest.find(kSays);
     return says == std::string_view::npos
                ? void()
-               : take_of_host(rest.substr(0, says), stripped(rest.substr(says + kSays.size())));
+               : take_of_host(rest.substr(0, says), trimmed(rest.substr(says + kSays.size())));
   }
   keep(line, /*by_host=*/false);
   read_start_failure(line);
@@ -176,7 +172,7 @@ void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {
-      into = stripped(line.substr(name.size()));
+      into = trimmed(line.substr(name.size()));
     }
   };
   take_value("Executable:", being_read_.lacks);
@@ -203,7 +199,7 @@ void MpirunNotices::read_rank_end(std::string_view line) {
   if (line.starts_with("Process name: [[")) {
     named_rank_ = number_after(line, "],");
   } else if (line.starts_with("Exit code:") && named_rank_) {
-    std::string_view rest = stripped(line.substr(std::string_view("Exit code:").size()));
+    std::string_view rest = trimmed(line.substr(std::string_view("Exit code:").size()));
     if (const std::optional<std::uint32_t> code = take_number(rest)) {
       findings_.rank_end = RankEnd{*named_rank_, 0, static_cast<int>(*code)};
     }

@@ -351,7 +351,7 @@ std::vector<std::string> check_together(Options& options) {
   note_partial_weights(options);
   options.config.mutable_data()->set_source(
       hostio::source_with(options.config.data().source(), options.source_parameters));
-  if (check(check_pipeline(options))) {  // The others build on the pipeline.
+  if (check(check_pipeline(options))) {  // Both checks below need a valid pipeline.
     check(check_products(options));
     check(check_locations(options));
   }

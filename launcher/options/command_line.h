@@ -54,7 +54,7 @@ struct InformationRow {
   std::string meaning;  ///< Text for the help, without a final full stop.
 };
 
-/// Returns all such words, in the order of the help.
+/// Returns all words that ask for information, in the order of the help.
 std::span<const InformationRow> information();
 
 bool is_information(std::string_view word);

@@ -33,6 +33,7 @@ std::string if_file(const fs::path& path) {
 namespace po = boost::program_options;
 
 constexpr std::size_t kConfigBytesMax = 1 << 20;
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 constexpr std::string_view kJobSection = "job";
 
@@ -44,15 +45,13 @@ struct JobKey {
 constexpr std::array kJobKeys = {JobKey{"replicas", "num-replicas"}, JobKey{"instances", "num-instances"},
                                  JobKey{"ipus-per-replica", "ipus-per-replica"}};
 
-/// Strips the comment from `line`, and the spaces around the rest.
-std::string_view stripped(std::string_view line) {
-  line = line.substr(0, line.find('#'));
-  const std::size_t first = line.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) {
-    return {};
-  }
-  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
-}
+struct ConfigEntry {
+  std::string section;  ///< Never empty.
+  std::string key;
+  std::string value;
+  std::size_t line = 0;          ///< Counted from 1.
+  std::size_t section_line = 0;  ///< Line of the section's name.
+};
 
 /// Parses one line with Boost, or returns nothing. Since Boost receives one line at a time, a message can give the
 /// line's number.
@@ -159,14 +158,13 @@ bool check_plain_text(std::string_view line, std::size_t number, Mistakes& mista
 
 /// Returns the entries of the lines that can be parsed. Stops at a line that is not plain text.
 std::vector<ConfigEntry> entries_in(std::string_view text, Mistakes& mistakes) {
-  text = without_byte_order_mark(text);
   std::vector<ConfigEntry> entries;
   std::string section;
   std::size_t section_line = 0;
   bool needs_section = true;  // Cleared after the first message about keys before the first section.
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
-    const std::string_view line = stripped(text.substr(0, end));
+    const std::string_view line = trimmed(text.substr(0, std::min(end, text.find('#'))));
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     if (line.empty()) {
       continue;
@@ -175,7 +173,7 @@ std::vector<ConfigEntry> entries_in(std::string_view text, Mistakes& mistakes) {
       break;
     }
     if (line.front() == '[' && line.back() == ']') {
-      section = stripped(line.substr(1, line.size() - 2));
+      section = trimmed(line.substr(1, line.size() - 2));
       section_line = number;
       if (section.empty()) {
         mistakes.add(number, Part::kLine, "the section has no name");
@@ -229,18 +227,6 @@ std::string installed_file(const std::string& name) {
   return job.empty() ? if_file(folder / "examples" / name) : job;
 }
 
-std::string_view without_byte_order_mark(std::string_view text) {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  return text.substr(text.starts_with(kMark) ? kMark.size() : 0);
-}
-
-Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text) {
-  Mistakes mistakes(std::string(file), text);
-  std::vector<ConfigEntry> entries = entries_in(text, mistakes);
-  POPRUN_TRY(mistakes.status());
-  return entries;
-}
-
 Result<std::string> read_config_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -255,7 +241,7 @@ Result<std::string> read_config_file(const std::string& path) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{}: the file is larger than {} B, the limit for a train.cfg", path, kConfigBytesMax));
   }
-  return text;
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
 }
 
 std::vector<Written> written_in_file(const std::string& file, std::string_view text, Mistakes& mistakes) {

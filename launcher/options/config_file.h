@@ -29,27 +29,13 @@ std::string default_job_hint();
 /// Returns the path of the installed file or example with this name, or "" if there is none.
 std::string installed_file(const std::string& name);
 
-struct ConfigEntry {
-  std::string section;  ///< Never empty.
-  std::string key;
-  std::string value;
-  std::size_t line = 0;          ///< Counted from 1.
-  std::size_t section_line = 0;  ///< Line of the section's name.
-};
-
-/// Returns the entries of `text` in order. Accepts any key, and handles any text without crashing. `file` is the name
-/// of the file for messages. Errors: kUsage, with the message `file:line: ...` for each line that has neither of the
-/// two forms shown above, and if an entry precedes the first section.
-Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text);
-
-/// Reads the whole file. Errors: kUsage if it cannot be read or is larger than 1 MiB.
+/// Reads the whole file, without the byte order mark that Windows programs write at the beginning of UTF-8. Errors:
+/// kUsage if it cannot be read or is larger than 1 MiB.
 Result<std::string> read_config_file(const std::string& path);
 
-/// Removes the byte order mark that Windows programs write at the beginning of UTF-8 files.
-std::string_view without_byte_order_mark(std::string_view text);
-
 /// Returns the values that the text of a train.cfg sets. `file` is the file's name for messages. Adds to `mistakes`
-/// those of parse_config, unknown sections and keys (the message suggests a known one), and keys that are given twice.
+/// lines that are neither `[section]` nor `key = value`, entries before the first section, unknown sections and keys
+/// (the message suggests a known one), and keys that are given twice. Handles any text without crashing.
 std::vector<Written> written_in_file(const std::string& file, std::string_view text, Mistakes& mistakes);
 
 }  // namespace poprun::launcher

@@ -20,7 +20,7 @@ constexpr std::string_view kOthers[] = {
     "LISTEN", "LISTEN_LIBRARY", "LOG_LEVEL",   "LONG",         "RARE",    "REMOTE_SHELL", "ROOT",    "SEED",
     "SHARED", "SIMULATIONS",    "STRICT",      "TLS",          "TOKEN",   "VERSION"};
 
-/// Returns whether the variable is of a program or of the tests, or an address that Kubernetes derives from the name of
+/// Returns whether another program or a test reads the variable, or an address that Kubernetes derives from the name of
 /// a service, such as POPRUN_EMU_HOSTIO_PORT=tcp://10.0.0.1:80.
 bool is_of_others(std::string_view name, std::string_view value) {
   return std::ranges::find(kOthers, name) != std::end(kOthers) || name.starts_with("RANDOM_") ||

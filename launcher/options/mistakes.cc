@@ -1,7 +1,6 @@
 #include "launcher/options/mistakes.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,21 +13,7 @@ namespace {
 
 constexpr std::size_t kColumnsMax = 160;
 
-bool is_blank(char c) {
-  return c == ' ' || c == '\t' || c == '\r';
-}
-
-/// Removes blanks at the end of `text`.
-std::string_view right_stripped(std::string_view text) {
-  while (!text.empty() && is_blank(text.back())) {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
 std::string_view line_of(std::string_view text, std::size_t line) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-  text.remove_prefix(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
   for (; line > 1; --line) {
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos) {
@@ -36,23 +21,19 @@ std::string_view line_of(std::string_view text, std::size_t line) {
     }
     text.remove_prefix(end + 1);
   }
-  return right_stripped(text.substr(0, text.find('\n')));
+  text = text.substr(0, text.find('\n'));
+  return text.substr(0, text.find_last_not_of(" \t\r") + 1);
 }
 
 /// Returns the part of `line` to mark. Falls back to the whole line without its comment.
 std::string_view marked(std::string_view line, Part part) {
-  std::string_view content = right_stripped(line.substr(0, line.find('#')));
-  content.remove_prefix(std::min(content.size(), content.find_first_not_of(" \t\r")));
+  const std::string_view content = trimmed(line.substr(0, line.find('#')));
   const std::size_t equals = content.find('=');
   if (part == Part::kLine || equals == std::string_view::npos) {
     return content;
   }
-  if (part == Part::kKey) {
-    return right_stripped(content.substr(0, equals));
-  }
-  std::string_view value = content.substr(equals + 1);
-  value.remove_prefix(std::min(value.size(), value.find_first_not_of(" \t\r")));
-  return value.empty() ? content : value;
+  const std::string_view value = trimmed(content.substr(equals + 1));
+  return part == Part::kKey ? trimmed(content.substr(0, equals)) : value.empty() ? content : value;
 }
 
 /// Returns the number of characters in `text`, which is UTF-8.

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/options/command_line.h"
@@ -15,7 +16,7 @@ namespace poprun::launcher {
 /// The part of a line of train.cfg that is marked as wrong.
 enum class Part : std::uint8_t { kLine, kKey, kValue };
 
-/// Collects what is wrong on a command line and in its train.cfg, so that everything is reported at once. Lines of the
+/// Collects the mistakes on a command line and in its train.cfg, to report all of them at once. Lines of the
 /// file are quoted, with carets below the wrong part:
 ///
 ///     train.cfg:7: ipu = mk3 is not allowed; allowed: bow, mk1, mk2; did you mean mk2?
@@ -31,14 +32,14 @@ class Mistakes {
 
   /// Adds a mistake of the command line.
   void add(std::string message);
-  /// Adds a mistake on a line of the file, counted from 1. The message gets `file:line: ` in front.
+  /// Adds a mistake on a line of the file, counted from 1. Prepends `file:line: ` to the message.
   void add(std::size_t line, Part part, std::string_view message);
   /// Adds a mistake in the value that was written at `place`, in the file or elsewhere.
   void add(const Written& written, std::string message);
-  /// Adds a violated rule about several values. Quotes the lines of the file that set values named in the message.
+  /// Adds a violated rule about several values. Quotes the lines of the file that set values named in the message,
+  /// since rules return only text.
   void add_rule(std::string message, std::span<const Written> written);
 
-  [[nodiscard]] bool empty() const { return mistakes_.empty(); }
   /// Returns the error with all mistakes, those of the command line first, then those of the file by line. Errors:
   /// kUsage if there is a mistake.
   [[nodiscard]] Status status() const;

@@ -170,7 +170,7 @@ struct Options {
   std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
   /// The words of the command line that describe the job, such as -n, 16 and train.cfg, each quoted for a shell.
   std::vector<std::string> job_words;
-  std::vector<std::string> result_words;  ///< Those that say where its results go, and when it ends.
+  std::vector<std::string> result_words;  ///< The words for the job's outputs, checkpoints, metrics and timeouts.
   std::string config_file;                ///< The path as given; empty only if no job is run.
 
   HostOptions hosts;

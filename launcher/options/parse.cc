@@ -34,7 +34,8 @@ std::string shortened(const std::string& text) {
   return fmt::format("{}... ({} characters)", text.substr(0, kShown), text.size());
 }
 
-/// Returns what a value that is not allowed probably means: ours for the name of another framework, or the nearest. If
+/// Returns the allowed value that `typed` probably means: our name for another framework's value, or else the nearest
+/// one. If
 /// two are equally near, prefers the default. Returns "" if no value is near.
 std::string meant_value(const OptionRow& row, const std::string& typed) {
   std::vector<std::string> candidates = row.choices;
@@ -239,25 +240,14 @@ bool needs_job(const Options& options) {
          options.subcommand() != Subcommand::kReport && (estimate == nullptr || !estimate->micro);
 }
 
-/// Checks that there is an answer in the form that --format asks for.
+/// Rejects --format json for requests that have no JSON answer.
 Status check_format(const Options& options) {
   const auto* const profile = std::get_if<ProfileRequest>(&options.request);
   const bool compares = profile != nullptr && profile->compare;
   if (options.json && (compares || options.subcommand() == Subcommand::kReport)) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--format json: {} is only for people; profile, --dry-run and jobs answer "
-                            "in JSON",
+                fmt::format("--format json: {} has no JSON answer; profile, --dry-run and jobs have one",
                             compares ? "profile --compare" : "report"));
-  }
-  return {};
-}
-
-/// Checks that something happens that a report can show.
-Status check_report(const Options& options) {
-  if (options.output.report && options.dry_run) {
-    return fail(ErrorCode::kUsage,
-                "--report needs something to show, but --dry-run writes no file; profile --no-run writes report.html "
-                "without running the job");
   }
   return {};
 }
@@ -338,15 +328,11 @@ Result<Options> parse(std::span<const std::string> args, const Environment& envi
   give_values(options, written, mistakes);
   POPRUN_TRY(mistakes.status());
   POPRUN_TRY(check_format(options));
-  POPRUN_TRY(check_report(options));
   for (std::string& broken : check_together(options)) {
     mistakes.add_rule(std::move(broken), written);
   }
   POPRUN_TRY(mistakes.status());
   options.notes.insert(options.notes.end(), variables.notes.begin(), variables.notes.end());
-  if (subcommand == Subcommand::kReport && setting_of(options, "output-dir").origin == Origin::kDefault) {
-    options.output.dir = std::get<ReportRequest>(options.request).folders.front();
-  }
   POPRUN_TRY(resolve_variation(options, std::move(written)));
   return options;
 }

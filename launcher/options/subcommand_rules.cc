@@ -61,7 +61,7 @@ Status check_estimate(const Options& options) {
 }
 
 /// Makes `folder` the default for --output-dir.
-void take_folder_of_its_own(Options& options, const char* folder) {
+void take_folder_of_its_own(Options& options, const std::string& folder) {
   Setting& setting = setting_of(options, "output-dir");
   if (setting.origin == Origin::kDefault) {
     options.output.dir = setting.text = folder;
@@ -83,6 +83,19 @@ Status resolve_profile(Options& options) {
                 "--tile applies to the profile of a job, but --compare reads existing profiles; give only one of them");
   }
   take_folder_of_its_own(options, "poprun-emu-profile");
+  return {};
+}
+
+/// Rejects --report with --dry-run, which writes no file. Sets the default folder of `report`: that of the first job.
+Status resolve_report(Options& options) {
+  if (options.output.report && options.dry_run) {
+    return fail(ErrorCode::kUsage,
+                "--report cannot be combined with --dry-run, which writes no file; profile --no-run writes report.html "
+                "without running the job");
+  }
+  if (const auto* const request = std::get_if<ReportRequest>(&options.request); request != nullptr) {
+    take_folder_of_its_own(options, request->folders.front());
+  }
   return {};
 }
 
@@ -117,6 +130,7 @@ Status resolve_check(Options& options) {
 Status check_subcommand_rules(Options& options) {
   POPRUN_TRY(subcommand_rules::resolve_check(options));
   POPRUN_TRY(subcommand_rules::check_estimate(options));
+  POPRUN_TRY(subcommand_rules::resolve_report(options));
   return subcommand_rules::resolve_profile(options);
 }
 

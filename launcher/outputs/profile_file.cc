@@ -96,6 +96,12 @@ Result<std::string> message_json(const google::protobuf::Message& message, JsonK
   return json.dump(1) + "\n";
 }
 
+std::string json_text(const google::protobuf::Message& answer) {
+  const Result<std::string> json = message_json(answer, JsonKeys::kAsInProto);
+  POPRUN_CHECK(json.has_value());
+  return *json;
+}
+
 Result<proto::Profile> read_any_profile(const std::string& path) {
   POPRUN_ASSIGN(const std::string bytes, read_file(path, kBytesMax));
   proto::Profile profile;

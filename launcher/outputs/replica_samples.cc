@@ -1,6 +1,8 @@
 #include "launcher/outputs/replica_samples.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +16,11 @@ constexpr std::uint64_t kRowsPerReplica = 1000;  // Before rows come half as oft
 constexpr std::size_t kWaitingBytesMax = 1 << 20;
 
 }  // namespace
+
+void remove_replica_samples(const std::string& folder) {
+  std::error_code unused;
+  std::filesystem::remove(std::filesystem::path(folder) / kReplicaSamples, unused);
+}
 
 ReplicaSamples::ReplicaSamples(DiskThread& disk, std::string path, std::uint32_t replicas)
     : path_(std::move(path)), file_(disk, path_, kWaitingBytesMax), last_(replicas) {}

@@ -9,15 +9,21 @@
 
 namespace poprun::launcher {
 
-/// replicas.csv: how fast each replica was, for the heat map of report.html. A row is a replica's counters at a
-/// heartbeat after which it had completed further steps:
+/// Name of the file in the output folder.
+inline constexpr const char* kReplicaSamples = "replicas.csv";
+
+/// Removes the file of an earlier job, if there is one.
+void remove_replica_samples(const std::string& folder);
+
+/// replicas.csv: the speed of each replica, for the heat map of report.html. Each row holds a replica's counters at a
+/// heartbeat, if it completed steps since its last row:
 ///
 ///     wall_seconds,attempt,replica,steps,compute_seconds
 ///     12.004,1,3,41,5.120
 ///
 /// `wall_seconds` counts from the first row of the attempt, and `compute_seconds` is the time in operators of these
 /// steps, both in the wall time of the launcher's or the replica's machine. After 1,000 rows per replica, rows come
-/// half as often, and so on, so a job of a year still writes a small file.
+/// half as often, and so on, so the file stays small even for a year-long job.
 class ReplicaSamples {
  public:
   /// `disk` must outlive this.

@@ -22,10 +22,10 @@
 ///     DIR/dump-step-N.safetensors  tensors of a training step, or of the part that ran
 ///     DIR/metrics.csv           one row per step and evaluation, growing
 ///     DIR/profile.json          the Profile message, complete or absent
-///     DIR/replicas.csv          how fast each replica was (replica_samples.h); not an "earlier result"
+///     DIR/replicas.csv          the speed of each replica (replica_samples.h); not an "earlier result"
 ///     DIR/profile.pb            the same as profile.json, serialised; only by `poprun-emu profile`
 ///     DIR/trace.pftrace, memory.pickle, memory-tiles.pickle  by `poprun-emu profile` (launcher/report)
-///     DIR/report.html           what a browser shows of all this; not an "earlier result"
+///     DIR/report.html           a page for a browser about all of this; not an "earlier result"
 ///     DIR/failure.txt           what each replica of a failed job did; not an "earlier result"
 ///     DIR/logs/replica-NN.log   what each replica wrote; not an "earlier result"
 ///

@@ -31,7 +31,7 @@ class TensorboardFile {
  public:
   struct Setup {
     std::string folder;
-    std::string name_end;            ///< What tells the file from others that began in the same second.
+    std::string name_end;            ///< Suffix that distinguishes files begun in the same second.
     std::uint64_t resumed_step = 0;  ///< 0: the job starts from the beginning.
   };
 

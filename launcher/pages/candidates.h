@@ -6,7 +6,7 @@
 
 #include "launcher/options/option_table.h"
 
-/// What the completion scripts of all shells offer.
+/// The words that the completion scripts of all shells offer.
 namespace poprun::launcher {
 
 /// Returns the words that can be the first one, each with its meaning: the subcommands, `models` and `help`.

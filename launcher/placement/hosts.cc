@@ -15,8 +15,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "launcher/options/config_file.h"
 #include "launcher/placement/addresses.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -38,12 +38,6 @@ bool is_name(std::string_view text) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.' || c == '_';
   };
   return !text.empty() && text.front() != '-' && std::ranges::all_of(text, allowed);
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos ? std::string_view{}
-                                         : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
 /// Splits `text` at commas outside brackets. Spaces around the parts are ignored.
@@ -248,7 +242,7 @@ Result<std::vector<Host>> parse_host_list(std::string_view text) {
 }
 
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text) {
-  std::istringstream lines{std::string(without_byte_order_mark(text))};
+  std::istringstream lines{std::string(text)};
   std::vector<Host> hosts;
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {

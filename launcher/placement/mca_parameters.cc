@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "launcher/process/supervisor.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -20,11 +21,6 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr std::array<std::string_view, 4> kOptions = {"--mca", "-mca", "--gmca", "-gmca"};
-
-std::string trimmed_line(const std::string& text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 /// Returns the index of the first `--mca NAME VALUE` whose NAME is one of `names`.
 std::optional<std::size_t> argument_at(std::span<const std::string> names, std::span<const std::string> arguments) {
@@ -41,8 +37,8 @@ std::optional<std::string> value_in_file(const std::string& path, const std::str
   std::optional<std::string> value;
   for (std::string line; std::getline(file, line);) {
     const std::size_t equals = line.find('=');
-    if (equals != std::string::npos && trimmed_line(line.substr(0, equals)) == name) {
-      value = trimmed_line(line.substr(equals + 1));
+    if (equals != std::string::npos && trimmed({line.data(), equals}) == name) {
+      value = trimmed(std::string_view{line}.substr(equals + 1));
     }
   }
   return value;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
+#include <numeric>
+#include <ranges>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -11,8 +12,6 @@
 
 #include <fmt/format.h>
 
-#include "launcher/outputs/result_files.h"
-#include "launcher/report/memory_viz.h"
 #include "proto/perfetto.pb.h"
 
 namespace poprun::launcher {
@@ -44,23 +43,20 @@ std::uint64_t track_of(std::uint32_t ipu, int lane) {
 
 /// Returns how many of the equal rounds that a bar stands for are drawn, so that the trace stays within its limit.
 std::uint32_t rounds_drawn(const proto::Timeline& timeline, std::uint64_t slices_max) {
-  std::uint32_t low = 1;
-  for (std::uint32_t high = std::uint32_t{1} << 31; low < high;) {
-    const std::uint32_t middle = low + (high - low + 1) / 2;
-    std::uint64_t slices = 0;
-    for (const std::uint32_t count : timeline.count()) {
-      slices += std::min(count, middle);
-    }
-    slices <= slices_max ? low = middle : high = middle - 1;
-  }
-  return low;
+  const auto fits = [&](std::uint32_t rounds) {
+    return std::accumulate(timeline.count().begin(), timeline.count().end(), std::uint64_t{0},
+                           [rounds](std::uint64_t sum, std::uint32_t count) {
+                             return sum + std::min(count, rounds);
+                           }) <= slices_max;
+  };
+  const auto more = std::views::iota(std::uint32_t{2}, std::uint32_t{1} << 31);
+  return 1 + static_cast<std::uint32_t>(std::ranges::partition_point(more, fits) - more.begin());
 }
 
-std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint64_t slices_max, std::uint64_t& left_out) {
+/// Returns the bars of the timeline one by one, of equal rounds the first `drawn`, by track and time.
+std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint32_t drawn) {
   std::vector<Slice> slices;
-  const std::uint32_t drawn = rounds_drawn(timeline, slices_max);
   for (int k = 0; k < timeline.step_size(); ++k) {
-    left_out += timeline.count(k) - std::min(timeline.count(k), drawn);
     for (std::uint32_t round = 0; round < std::min(timeline.count(k), drawn); ++round) {
       const std::uint64_t begin = timeline.begin(k) + round * timeline.distance(k);
       slices.push_back({track_of(timeline.ipu(k), timeline.lane(k)), begin, begin + timeline.length(k),
@@ -74,14 +70,15 @@ std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint64_t slic
 class Writer {
  public:
   explicit Writer(const proto::Profile& profile)
-      : timeline_(profile.report().timeline()), ns_per_cycle_(1e9 / timeline_.clock_hz()) {
-    name_steps(profile.report());
-  }
+      : timeline_(profile.report().timeline()),
+        ns_per_cycle_(1e9 / timeline_.clock_hz()),
+        names_(step_names(profile.report())) {}
 
   DeviceTrace trace(std::uint64_t slices_max) {
+    const std::vector<Slice> slices = slices_of(timeline_, rounds_drawn(timeline_, slices_max));
     DeviceTrace result;
-    result.left_out = timeline_.left_out();
-    const std::vector<Slice> slices = slices_of(timeline_, slices_max, result.left_out);
+    result.left_out =
+        std::accumulate(timeline_.count().begin(), timeline_.count().end(), timeline_.left_out()) - slices.size();
     begin(slices);
     for (std::size_t k = 0; k < slices.size();) {
       std::size_t end = k + 1;
@@ -96,21 +93,7 @@ class Writer {
   }
 
  private:
-  using Names = google::protobuf::RepeatedPtrField<proto::TreeNode>;
-
-  void name_steps(const proto::Report& report) {
-    const auto add = [this](const auto& self, const Names& nodes) -> void {
-      for (const proto::TreeNode& node : nodes) {
-        names_[node.step()] = node.text();
-        self(self, node.nodes());
-      }
-    };
-    for (const proto::FunctionTree& function : report.functions()) {
-      add(add, function.nodes());
-    }
-  }
-
-  /// Whether two slices that follow each other on a track are activities of the same execution of a step.
+  /// Returns whether two slices that follow each other on a track are activities of the same execution of a step.
   static bool belong_together(const Slice& one, const Slice& next) {
     return one.track == next.track && one.step == next.step && one.micro_batch == next.micro_batch &&
            one.end == next.begin && one.doing != next.doing;
@@ -134,7 +117,7 @@ class Writer {
       intern(*data.add_event_names(), k + 1, kDoing[k]);
     }
     for (const auto& [step, name] : names_) {
-      intern(*data.add_event_names(), name_of(step), name);
+      intern(*data.add_event_names(), name_of(step), name.text);
     }
     intern(*data.add_debug_annotation_names(), kCycles, "cycles");
     intern(*data.add_debug_annotation_names(), kMicroBatch, "micro-batch");
@@ -223,24 +206,32 @@ class Writer {
 
   const proto::Timeline& timeline_;
   double ns_per_cycle_;
-  std::map<std::uint32_t, std::string> names_;  ///< By step.
-  TracePacket packet_;                          ///< Reused.
+  std::map<std::uint32_t, StepName> names_;
+  TracePacket packet_;  ///< Reused.
   std::string bytes_;
 };
 
+using Nodes = google::protobuf::RepeatedPtrField<proto::TreeNode>;
+
+void add_names(const std::string& function, const Nodes& nodes, std::map<std::uint32_t, StepName>& names) {
+  for (const proto::TreeNode& node : nodes) {
+    names[node.step()] = {function, node.text()};
+    add_names(function, node.nodes(), names);
+  }
+}
+
 }  // namespace
+
+std::map<std::uint32_t, StepName> step_names(const proto::Report& report) {
+  std::map<std::uint32_t, StepName> names;
+  for (const proto::FunctionTree& function : report.functions()) {
+    add_names(function.name(), function.nodes(), names);
+  }
+  return names;
+}
 
 DeviceTrace device_trace(const proto::Profile& profile, std::uint64_t slices_max) {
   return Writer(profile).trace(slices_max);
-}
-
-Result<std::uint64_t> write_traces(const std::string& folder, const proto::Profile& profile) {
-  const DeviceTrace trace = device_trace(profile);
-  POPRUN_TRY(write_whole_file(folder + "/trace.pftrace", {trace.bytes}));
-  POPRUN_TRY(write_whole_file(folder + "/memory.pickle", {memory_snapshot(profile.report(), SnapshotOf::kIpus)}));
-  POPRUN_TRY(write_whole_file(folder + "/memory-tiles.pickle",
-                              {memory_snapshot(profile.report(), SnapshotOf::kFullestTiles)}));
-  return trace.left_out;
 }
 
 }  // namespace poprun::launcher

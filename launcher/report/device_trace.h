@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "proto/profile.pb.h"
-#include "replica/base/error.h"
 
 /// trace.pftrace: the device's timeline of one step, for Perfetto (ui.perfetto.dev).
 ///
@@ -18,9 +18,18 @@
 /// of an activity carries its exact number of cycles, because nanoseconds are rounded.
 namespace poprun::launcher {
 
+struct StepName {
+  std::string function;
+  std::string text;  ///< "conv2d 'conv1'".
+};
+
+/// Returns the names of all steps, by number.
+std::map<std::uint32_t, StepName> step_names(const proto::Report& report);
+
 struct DeviceTrace {
   std::string bytes;
-  std::uint64_t left_out = 0;  ///< Slices beyond `slices_max`: the last of equal rounds.
+  /// Number of slices left out: the last of equal rounds, beyond `slices_max`, and bars that the timeline itself lacks.
+  std::uint64_t left_out = 0;
 };
 
 /// The default limit keeps a trace below 50 MB.
@@ -28,9 +37,5 @@ inline constexpr std::uint64_t kTraceSlicesMax = 450'000;
 
 /// Returns the trace of a profile with a report. Deterministic. Cost: linear in the slices.
 DeviceTrace device_trace(const proto::Profile& profile, std::uint64_t slices_max = kTraceSlicesMax);
-
-/// Writes trace.pftrace, memory.pickle and memory-tiles.pickle of a profile with a report to `folder`. Returns the
-/// number of slices left out of the trace. Errors: those of write_whole_file.
-Result<std::uint64_t> write_traces(const std::string& folder, const proto::Profile& profile);
 
 }  // namespace poprun::launcher

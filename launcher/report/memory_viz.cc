@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "launcher/report/device_trace.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -58,11 +60,7 @@ struct Allocation {
 
 class Snapshot {
  public:
-  explicit Snapshot(const proto::Report& report) : report_(report) {
-    for (const proto::FunctionTree& function : report.functions()) {
-      name_steps(function.name(), function.nodes());
-    }
-  }
+  explicit Snapshot(const proto::Report& report) : report_(report), steps_(step_names(report)) {}
 
   void add_device(int ipu, SnapshotOf what) {
     const std::vector<Allocation> all = what == SnapshotOf::kIpus ? of_ipu(ipu) : of_tile(ipu);
@@ -81,13 +79,6 @@ class Snapshot {
   }
 
  private:
-  void name_steps(const std::string& function, const google::protobuf::RepeatedPtrField<proto::TreeNode>& nodes) {
-    for (const proto::TreeNode& node : nodes) {
-      steps_[node.step()] = {function, node.text()};
-      name_steps(function, node.nodes());
-    }
-  }
-
   [[nodiscard]] std::vector<Allocation> of_ipu(int ipu) const {
     std::vector<Allocation> all;
     std::uint64_t address = 0;
@@ -124,7 +115,7 @@ class Snapshot {
   [[nodiscard]] Json frames(const Allocation& one) const {
     Json frames = Json::array({{{"name", one.variable->name()}, {"filename", one.variable->category()}, {"line", 0}}});
     if (const auto step = steps_.find(one.life.first()); step != steps_.end()) {
-      frames.push_back({{"name", step->second.second}, {"filename", step->second.first}, {"line", step->first}});
+      frames.push_back({{"name", step->second.text}, {"filename", step->second.function}, {"line", step->first}});
     }
     return frames;
   }
@@ -198,7 +189,7 @@ class Snapshot {
   }
 
   const proto::Report& report_;
-  std::map<std::uint32_t, std::pair<std::string, std::string>> steps_;  ///< By step: its function and its operation.
+  std::map<std::uint32_t, StepName> steps_;
   Json segments_ = Json::array();
   Json traces_ = Json::array();
 };

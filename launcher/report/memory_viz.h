@@ -9,7 +9,7 @@
 /// (pytorch.org/memory_viz) draws: the memory over time, and what is allocated at the fullest step.
 namespace poprun::launcher {
 
-/// What a device of the snapshot stands for: an IPU, with the bytes of all its tiles together, or its fullest tile,
+/// The meaning of a device in the snapshot: an IPU, with the bytes of all its tiles together, or its fullest tile,
 /// with the addresses that the plan gave to its contents.
 enum class SnapshotOf : std::uint8_t { kIpus, kFullestTiles };
 

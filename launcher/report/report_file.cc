@@ -6,14 +6,18 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/gzip_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <nlohmann/json.hpp>
-#include <openssl/evp.h>
 
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
+#include "launcher/outputs/replica_samples.h"
 #include "launcher/outputs/result_files.h"
+#include "launcher/report/device_trace.h"
+#include "launcher/report/memory_viz.h"
+#include "replica/base/sha256.h"
 
 namespace poprun::launcher {
 namespace {
@@ -33,9 +37,10 @@ Result<std::string> empty_page() {
       return read_file((prefix / place).string(), kFileBytesMax);
     }
   }
-  return fail(ErrorCode::kUsage,
-              "this build has no page for report.html, because npm or esbuild was missing; run deploy/setup and build "
-              "again");
+  return fail(
+      ErrorCode::kUsage,
+      "this build has no page for report.html, because esbuild or uPlot was missing; run deploy/setup and build "
+      "again");
 }
 
 Result<std::string> if_there(const fs::path& file) {
@@ -101,50 +106,29 @@ std::string compressed(const std::string& data) {
   google::protobuf::io::GzipOutputStream::Options options;
   options.compression_level = 9;
   google::protobuf::io::GzipOutputStream gzip(&stream, options);
-  void* piece = nullptr;
-  int size = 0;
-  for (std::size_t at = 0; at < data.size() && gzip.Next(&piece, &size);) {
-    const std::size_t length = std::min(static_cast<std::size_t>(size), data.size() - at);
-    data.copy(static_cast<char*>(piece), length, at);
-    gzip.BackUp(size - static_cast<int>(length));
-    at += length;
-  }
+  google::protobuf::io::CodedOutputStream(&gzip).WriteString(data);
   gzip.Close();
   return bytes;
-}
-
-std::string base64(const std::string& bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),         // NOLINT: OpenSSL's type.
-                                     reinterpret_cast<const unsigned char*>(bytes.data()),  // NOLINT
-                                     static_cast<int>(bytes.size()));
-  text.resize(static_cast<std::size_t>(length));
-  return text;
 }
 
 }  // namespace
 
 Result<ReportedJob> read_reported_job(const std::string& folder) {
   const fs::path path(folder);
-  ReportedJob job{.name = fs::path(folder).lexically_normal().filename().string(),
-                  .profile = {},
-                  .metrics = {},
-                  .replicas = {},
-                  .failure = {},
-                  .check = {},
-                  .text = {}};
+  ReportedJob job;
+  job.name = path.lexically_normal().filename().string();
+  std::error_code error;
   if (job.name.empty() || job.name == ".") {
-    std::error_code error;
     job.name = fs::canonical(path, error).filename().string();
   }
-  for (const char* const name : {"profile.json", "profile.pb"}) {
-    std::error_code error;
-    if (fs::is_regular_file(path / name, error)) {  // profile.pb, if there is one, contains more.
+  // Both files contain the same message; profile.pb is faster to read.
+  for (const char* const name : {"profile.pb", "profile.json"}) {
+    if (!job.profile && fs::is_regular_file(path / name, error)) {
       POPRUN_ASSIGN(job.profile, read_any_profile((path / name).string()));
     }
   }
   POPRUN_ASSIGN(job.metrics, if_there(path / "metrics.csv"));
-  POPRUN_ASSIGN(job.replicas, if_there(path / "replicas.csv"));
+  POPRUN_ASSIGN(job.replicas, if_there(path / kReplicaSamples));
   POPRUN_ASSIGN(job.failure, if_there(path / "failure.txt"));
   POPRUN_ASSIGN(job.check, if_there(path / "check.json"));
   if (!job.profile && job.metrics.empty() && job.failure.empty() && job.check.empty()) {
@@ -172,6 +156,15 @@ Status write_report(const std::string& path, const std::vector<ReportedJob>& job
   POPRUN_CHECK(mark != std::string::npos);
   const std::string_view all(page);
   return write_whole_file(path, {all.substr(0, mark), base64(compressed(data)), all.substr(mark + kMark.size())});
+}
+
+Result<std::uint64_t> write_traces(const std::string& folder, const proto::Profile& profile) {
+  const DeviceTrace trace = device_trace(profile);
+  POPRUN_TRY(write_whole_file(folder + "/trace.pftrace", {trace.bytes}));
+  POPRUN_TRY(write_whole_file(folder + "/memory.pickle", {memory_snapshot(profile.report(), SnapshotOf::kIpus)}));
+  POPRUN_TRY(write_whole_file(folder + "/memory-tiles.pickle",
+                              {memory_snapshot(profile.report(), SnapshotOf::kFullestTiles)}));
+  return trace.left_out;
 }
 
 }  // namespace poprun::launcher

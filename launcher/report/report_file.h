@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,11 +9,11 @@
 #include "replica/base/error.h"
 
 /// report.html: one file that shows jobs in a browser, without a network. The page is built from page/ (HTML, CSS and
-/// JavaScript) and installed beside the program; this code fills in the data. A build without node and esbuild has no
-/// page, and then no report can be written.
+/// JavaScript) and installed beside the program; this code fills in the data. A build without esbuild or uPlot has no
+/// page, so it cannot write a report.
 namespace poprun::launcher {
 
-/// What the page knows about one job. Members that are empty are left out.
+/// The data of the page about one job. Empty members are left out.
 struct ReportedJob {
   std::string name;                       ///< For people: the folder, or the subcommand and the train.cfg.
   std::optional<proto::Profile> profile;  ///< With or without the report of the compiled job.
@@ -20,7 +21,7 @@ struct ReportedJob {
   std::string replicas;                   ///< replicas.csv.
   std::string failure;                    ///< failure.txt.
   std::string check;                      ///< check.json.
-  std::string text;                       ///< What a subcommand printed.
+  std::string text;                       ///< The output of a subcommand.
 };
 
 /// Reads what the folder of a job contains: profile.pb or profile.json, metrics.csv, replicas.csv, failure.txt and
@@ -35,5 +36,9 @@ Result<std::string> page_data(const std::vector<ReportedJob>& jobs);
 /// Writes `path`, completely or not at all. Cost: for BERT-Large on 16 IPUs, a few seconds and less than 3 MB. Errors:
 /// kUsage if this build has no page; those of page_data and write_whole_file.
 Status write_report(const std::string& path, const std::vector<ReportedJob>& jobs);
+
+/// Writes trace.pftrace, memory.pickle and memory-tiles.pickle of a profile with a report to `folder`. Returns the
+/// number of slices left out of the trace. Errors: those of write_whole_file.
+Result<std::uint64_t> write_traces(const std::string& folder, const proto::Profile& profile);
 
 }  // namespace poprun::launcher

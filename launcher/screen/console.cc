@@ -77,6 +77,10 @@ bool are_one_file(int a, int b) {
 
 }  // namespace
 
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 struct Outlet::State {
   struct Line {
     int descriptor;
@@ -250,8 +254,7 @@ void Console::err(std::string_view text, Keep keep) {
 void Console::say(std::string_view text, Keep keep) {
   err(fmt::format("poprun-emu: {}", text), keep);
   if (keep == Keep::kAlways) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    said_.push_back({std::chrono::duration<double>(now).count(), std::string(text.substr(0, kSaidBytesMax))});
+    said_.push_back({unix_seconds(), std::string(text.substr(0, kSaidBytesMax))});
     if (said_.size() > kSaidMax) {
       said_.pop_front();
     }

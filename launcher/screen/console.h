@@ -48,6 +48,9 @@ class Outlet {
   std::shared_ptr<State> state_;  ///< Shared with the thread, which may outlive this.
 };
 
+/// Returns the time of the system's clock in seconds since 1970, which may jump.
+double unix_seconds();
+
 /// The only writer to standard output and standard error, so that lines are never interleaved. On a terminal, it keeps
 /// one live line at the bottom of standard error. If a reader has gone away, the job continues without it.
 class Console {

@@ -23,6 +23,16 @@ std::string time_left(double seconds) {
 
 }  // namespace
 
+double seconds_left(double elapsed, std::size_t done, std::size_t total) {
+  return done == 0 ? 0 : elapsed / static_cast<double>(done) * static_cast<double>(total - done);
+}
+
+std::string waiting_text(const Waiting& waiting, double elapsed) {
+  const double left = waiting.seconds - elapsed;
+  return fmt::format("{}  {}{}", waiting.doing, clock_text(elapsed),
+                     left > 0 ? fmt::format("  ETA {}", time_left(left)) : "");
+}
+
 void Progress::shape(const proto::JobShape& shape) {
   shape_ = shape;
 }
@@ -204,15 +214,15 @@ void Display::stopping(const std::string& doing, double now) {
 std::string Display::doing(double now, std::size_t width) const {
   const double elapsed = now - began_.value_or(now);
   if (runs_ > 0) {
-    const double left = runs_checked_ == 0 ? 0 : elapsed / runs_checked_ * (runs_ - std::min(runs_, runs_checked_));
-    return fmt::format("{} of {} runs checked  {}{}", runs_checked_, runs_, clock_text(elapsed),
-                       left > 0 ? fmt::format("  ETA {}", time_left(left)) : "");
+    const double left = seconds_left(elapsed, std::min(runs_checked_, runs_), runs_);
+    return waiting_text(
+        {.doing = fmt::format("{} of {} runs checked", runs_checked_, runs_), .seconds = elapsed + left}, elapsed);
   }
   if (progress_.done() > 0 || elapsed < 1) {
     return progress_.line(width);
   }
-  return fmt::format("{}  {}", progress_.shape_known() ? "waiting for the first step" : "starting and compiling",
-                     clock_text(elapsed));
+  return waiting_text({.doing = progress_.shape_known() ? "waiting for the first step" : "starting and compiling"},
+                      elapsed);
 }
 
 void Display::refresh(double now) {

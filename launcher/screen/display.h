@@ -11,6 +11,19 @@
 
 namespace poprun::launcher {
 
+/// The activity that the launcher waits for, and its expected duration.
+struct Waiting {
+  std::string doing = {};  ///< "compiling"; empty: not shown.
+  double seconds = 0;      ///< Expected duration of this wait and all that follow it; 0: unknown.
+};
+
+/// Estimates the seconds that the rest of `total` equal pieces of work will take, if `done` of them took `elapsed`
+/// seconds. Returns 0 if none is done.
+double seconds_left(double elapsed, std::size_t done, std::size_t total);
+
+/// Returns the line of a wait that has lasted `elapsed` seconds: `compiling  0:12  ETA 1:05`.
+std::string waiting_text(const Waiting& waiting, double elapsed);
+
 /// The progress and speed of a job, as one line of text. Speeds are wall-clock figures over the last few seconds.
 class Progress {
  public:

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "launcher/outputs/profile_file.h"
-#include "replica/base/error.h"
-
 namespace poprun::launcher {
 namespace {
 
@@ -70,12 +67,6 @@ proto::JobAnswer job_answer(const proto::Profile& profile) {
     answer.mutable_profile()->clear_report();
   }
   return answer;
-}
-
-std::string json_text(const google::protobuf::Message& answer) {
-  const Result<std::string> json = message_json(answer, JsonKeys::kAsInProto);
-  POPRUN_CHECK(json.has_value());
-  return *json;
 }
 
 }  // namespace poprun::launcher

@@ -1,14 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-
-#include <google/protobuf/message.h>
 
 #include "proto/answers.pb.h"
 #include "proto/profile.pb.h"
 
-/// What --format json prints about a job: a JobAnswer, with its verdict first.
+/// The answer of --format json about a job: a JobAnswer, with its verdict first.
 namespace poprun::launcher {
 
 /// JobAnswer.schema.
@@ -19,8 +16,5 @@ proto::JobAnswer job_answer(const proto::CompiledJob& job);
 
 /// Returns the answer about a profile, with or without a report, or about a job that ran.
 proto::JobAnswer job_answer(const proto::Profile& profile);
-
-/// Formats a message for --format json, with the names of its fields as keys.
-std::string json_text(const google::protobuf::Message& answer);
 
 }  // namespace poprun::launcher

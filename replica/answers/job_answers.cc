@@ -82,7 +82,7 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   return options;
 }
 
-/// Adds to the report why the Program does not fit, and what would help, if it does not fit.
+/// If the Program does not fit, adds the reason and the remedies to the report.
 void add_shortage(const Program& program, const JobInputs& inputs, proto::Report& report) {
   const Status fits = check_fits(program, [&] {
     MemoryAdvice advice = memory_advice(program, inputs.config, inputs.dataset, inputs.onnx, {});

@@ -28,13 +28,17 @@ void Sha256::add(std::string_view bytes) {
   POPRUN_CHECK(EVP_DigestUpdate(context_->context, bytes.data(), bytes.size()) == 1);
 }
 
-std::string Sha256::digest() {
+std::string Sha256::digest_bytes() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned size = 0;
   POPRUN_CHECK(EVP_DigestFinal_ex(context_->context, digest.data(), &size) == 1);
+  return {digest.begin(), digest.begin() + size};
+}
+
+std::string Sha256::digest() {
   std::string text;
-  for (unsigned i = 0; i < size; ++i) {
-    text += fmt::format("{:02x}", static_cast<unsigned>(digest.at(i)));
+  for (const char byte : digest_bytes()) {
+    text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   }
   return text;
 }
@@ -43,6 +47,15 @@ std::string sha256_of(std::string_view bytes) {
   Sha256 sha;
   sha.add(bytes);
   return sha.digest();
+}
+
+std::string base64(std::string_view bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
+  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),         // NOLINT: OpenSSL's type.
+                                     reinterpret_cast<const unsigned char*>(bytes.data()),  // NOLINT
+                                     static_cast<int>(bytes.size()));
+  text.resize(static_cast<std::size_t>(length));
+  return text;
 }
 
 Result<std::string> sha256_of_file(const std::string& path) {

@@ -68,6 +68,13 @@ std::string duration_text(double seconds) {
   return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.1f} us", seconds * 1e6);
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const std::size_t first = text.find_first_not_of(kBlanks);
+  return first == std::string_view::npos ? std::string_view{}
+                                         : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 std::string nearest(std::string_view typed, std::span<const std::string> candidates) {
   constexpr std::size_t kTypedMax = 64;  // Longer names are not typing mistakes.
   std::string best;

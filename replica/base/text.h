@@ -14,6 +14,9 @@ namespace poprun {
 /// are more informative than one end. Requires width >= 2.
 std::string shortened(std::string_view name, std::size_t width);
 
+/// Returns `text` without the blanks, tabs and carriage returns at both ends.
+std::string_view trimmed(std::string_view text);
+
 /// Inserts a comma between groups of three `digits`, which may start with a minus sign.
 std::string group_digits(std::string digits);
 

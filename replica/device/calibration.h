@@ -42,8 +42,9 @@ double compared_error(std::string_view kind);
 extern const FittedNumber kCollectiveStart;
 
 /// Time of one operation of an optimiser's update (Work::update_operations). A compute set that starts an exchange
-/// costs 574 cycles by Poplar's own numbers (device.h). The rest is what the frameworks add for each parameter and
-/// nobody has counted: clearing accumulators, copies around the all-reduce, moving averages as variables of their own.
+/// costs 574 cycles by Poplar's own numbers (device.h). The fitted number also absorbs what the operators do not count:
+/// clearing accumulators, copies around the all-reduce and moving averages as variables of their own; and it assumes
+/// that LARS updates every parameter, although TensorFlow's job exempts biases and norms.
 extern const FittedNumber kUpdateOperation;
 
 /// Host time of a call in inference through PyTorch, which copies the call's inputs before it streams them.

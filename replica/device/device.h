@@ -66,7 +66,7 @@ struct Work {
   Bytes memory_traffic;           ///< Read and written in tile memory.
   Bytes exchanged;                ///< Moved between tiles.
   std::int64_t compute_sets = 1;  ///< Each costs a synchronisation and a call.
-  /// Operations of which frameworks build an optimiser's update; each costs kUpdateOperation (calibration.h).
+  /// Operations that a framework would run for an optimiser's update; each costs kUpdateOperation (calibration.h).
   std::int64_t update_operations = 0;
   Arithmetic arithmetic = Arithmetic::kF32;
 };

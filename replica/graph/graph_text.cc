@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
 #include "replica/graph/graph.h"
 
 namespace poprun {
@@ -23,14 +24,6 @@ std::string names(const Graph& graph, const std::vector<TensorId>& ids) {
     text += (text.empty() ? "" : ", ") + graph.tensor(id).name;
   }
   return text;
-}
-
-std::string_view trim(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) {
-    return {};
-  }
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
 /// Parses the lines of `parse_graph` one by one, and then resolves tensors that are named before their own lines.
@@ -79,11 +72,11 @@ class Parser {
       return layer(text.substr(6));
     }
     if (text.starts_with("function ")) {
-      graph.functions.push_back({std::string{trim(text.substr(9))}, {}});
+      graph.functions.push_back({std::string{trimmed(text.substr(9))}, {}});
       return {};
     }
     if (text.starts_with("repeat ")) {
-      return repeat(trim(text.substr(7)));
+      return repeat(trimmed(text.substr(7)));
     }
     return operation(text);
   }
@@ -91,7 +84,7 @@ class Parser {
   Status layer(std::string_view text) {
     const bool counted = !text.ends_with(kUncounted);
     text.remove_suffix(counted ? 0 : kUncounted.size());
-    graph.layers.push_back({std::string{trim(text)}, counted});
+    graph.layers.push_back({std::string{trimmed(text)}, counted});
     return {};
   }
 
@@ -148,11 +141,11 @@ class Parser {
                   "expected: tensor NAME : TYPE ROLE [keeps-f32] [streaming] [ipu=I] [copy-of=NAME] "
                   "[shard-of=TYPE] [resides=NAME[:ENTRY]]");
     }
-    const std::string name{trim(text.substr(0, colon))};
+    const std::string name{trimmed(text.substr(0, colon))};
     if (graph.has(name)) {
       return fail(ErrorCode::kUsage, fmt::format("tensor '{}' is defined twice", name));
     }
-    POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
+    POPRUN_ASSIGN(TensorType type, parse_type(trimmed(text.substr(colon + 3, space - colon - 3))));
     for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer, Role::kGradient,
                             Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
@@ -221,7 +214,7 @@ class Parser {
     const std::size_t close = text.find(')');
     const std::string_view head = text.substr(0, open);
     const std::size_t equals = head.find('=');
-    const std::string_view kind = trim(equals == std::string_view::npos ? head : head.substr(equals + 1));
+    const std::string_view kind = trimmed(equals == std::string_view::npos ? head : head.substr(equals + 1));
     if (close == std::string_view::npos || close < open || kind.empty() || kind.find_first_of("=@ ") < kind.size()) {
       return fail(ErrorCode::kUsage, "expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
     }
@@ -233,16 +226,16 @@ class Parser {
       POPRUN_ASSIGN(parsed.outputs, ids(head.substr(0, equals)));
     }
     POPRUN_ASSIGN(parsed.inputs, ids(text.substr(open + 1, close - open - 1)));
-    POPRUN_ASSIGN(parsed.attributes, parse_attributes(trim(text.substr(close + 1))));
+    POPRUN_ASSIGN(parsed.attributes, parse_attributes(trimmed(text.substr(close + 1))));
     graph.functions.back().regions.back().operations.push_back(std::move(parsed));
     return {};
   }
 
   [[nodiscard]] Result<std::vector<TensorId>> ids(std::string_view list) const {
     std::vector<TensorId> found;
-    while (!trim(list).empty()) {
+    while (!trimmed(list).empty()) {
       const std::size_t comma = list.find(',');
-      const std::string_view name = trim(list.substr(0, comma));
+      const std::string_view name = trimmed(list.substr(0, comma));
       if (!graph.has(name)) {
         return fail(ErrorCode::kUsage, fmt::format("there is no tensor '{}'", name));
       }
@@ -312,7 +305,7 @@ Result<Graph> parse_graph(std::string_view text, int first_line) {
   for (int number = first_line; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
     const std::string_view whole = text.substr(0, end);
-    const std::string_view line = trim(whole.substr(0, whole.find('#')));
+    const std::string_view line = trimmed(whole.substr(0, whole.find('#')));
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     if (!line.empty()) {
       POPRUN_TRY(parser.line(line, number));

@@ -147,6 +147,10 @@ class Operators {
   std::vector<std::pair<std::string, Calls>> hosts_;  ///< The step function comes first.
 };
 
+// The enums of timeline.h and report.proto have the same values.
+static_assert(static_cast<int>(Lane::kIo) == proto::LANE_IO && proto::Lane_ARRAYSIZE == 3);
+static_assert(static_cast<int>(Doing::kStreaming) == proto::DOING_STREAMING && proto::Doing_ARRAYSIZE == 6);
+
 constexpr int kBarsMax = 200'000;
 
 }  // namespace

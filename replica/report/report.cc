@@ -422,8 +422,9 @@ proto::Report report(const Program& program, const Device& device, const ReportO
     }
     const auto number = static_cast<std::uint32_t>(ipu);
     const IpuReporter reporter(program, steps, categories, uses, number);
-    *report.add_ipus() = reporter.report(tiles_of(number, options));
-    report.mutable_ipus()->rbegin()->set_interleaved_from(static_cast<std::uint64_t>(device.interleaved_from.count()));
+    proto::IpuReport& one = *report.add_ipus();
+    one = reporter.report(tiles_of(number, options));
+    one.set_interleaved_from(count(device.interleaved_from));
     std::vector<proto::Variable> own = reporter.variables();
     owners.push_back({number, static_cast<std::uint32_t>(variables.size())});
     variables.insert(variables.end(), std::move_iterator(own.begin()), std::move_iterator(own.end()));

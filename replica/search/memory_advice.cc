@@ -350,16 +350,20 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
   rank(trials, shown);
   const auto fitting =
       static_cast<std::size_t>(std::ranges::count_if(shown, [&](const Remedies& one) { return trials.fits(one); }));
-  if (fitting > 0) {
-    return {relief(trials, shown.front(), fitting - 1),
-            table_of(trials, shown) + command_of(trials, shown.front(), options.command), as_data(trials, shown)};
+  std::optional<Remedies> best = fitting > 0 ? std::optional(shown.front()) : std::nullopt;
+  if (fitting == 0) {
+    best = combined(trials, shown);
+    if (best) {
+      shown.insert(shown.begin(), *best);
+    }
   }
-  if (const auto together = combined(trials, shown)) {
-    shown.insert(shown.begin(), *together);
-    return {relief(trials, *together, 0), table_of(trials, shown) + command_of(trials, *together, options.command),
-            as_data(trials, shown)};
+  MemoryAdvice advice{.sentence = best ? relief(trials, *best, fitting > 0 ? fitting - 1 : 0) : regret(trials),
+                      .table = table_of(trials, shown),
+                      .remedies = as_data(trials, shown)};
+  if (best) {
+    advice.table += command_of(trials, *best, options.command);
   }
-  return {regret(trials), table_of(trials, shown), as_data(trials, shown)};
+  return advice;
 }
 
 }  // namespace poprun

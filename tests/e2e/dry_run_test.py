@@ -106,13 +106,17 @@ class Json(JobTest):
 
     def test_holds_remedies_as_options(self):
         answer, _ = self.answer("--dry-run", "--device.bytes-per-tile", 65536, code=86)
-        self.assertTrue(answer["remedies"][0]["fits"])
-        self.assertTrue(all(" " in option for option in answer["remedies"][0]["options"]))
+        best = answer["remedies"][0]
+        self.assertTrue(best["fits"])
+        self.assertTrue(best["options"])
+        words = [word for option in best["options"] for word in ("--" + option.lstrip("-")).split(" ", 1)]
+        relieved, _ = self.answer("--dry-run", "--device.bytes-per-tile", 65536, *words)
+        self.assertEqual(relieved["fullest_tile_bytes"], best["fullest_tile_bytes"])
         self.assertTrue(any("does not fit" in caveat for caveat in answer["caveats"]))
 
     def test_is_refused_where_only_people_are_answered(self):
         job = self.run_job("profile", "--compare", "a", "b", "--format", "json", config=None, code=64)
-        self.assert_first_line(job, "--format json: profile --compare is only for people")
+        self.assert_first_line(job, "--format json: profile --compare has no JSON answer")
 
 
 if __name__ == "__main__":

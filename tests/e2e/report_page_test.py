@@ -10,7 +10,7 @@ import subprocess
 import sys
 import unittest
 
-from emulated_job import BIN, DEADLINE_SECONDS, QUICK, ROOT, JobTest
+from emulated_job import BIN, DEADLINE_SECONDS, ROOT, JobTest
 
 COMPILED = ["summary", "memory", "liveness", "program", "operations", "execution"]
 NEEDED = (pathlib.Path("/usr/bin/chromium"), ROOT / "launcher/report/page/node_modules/playwright-core",

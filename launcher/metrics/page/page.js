@@ -130,7 +130,7 @@ function chart(curves, key, shown) {
   return svg;
 }
 
-// From green (as fast as the median) through yellow to red (twice its time, or more).
+// Returns a colour from green (as fast as the median) through yellow to red (twice its time, or more).
 function heat(ratio) {
   const slow = Math.max(0, Math.min(1, ratio - 1));
   return "hsl(" + Math.round(140 * (1 - slow)) + " 55% 66%)";

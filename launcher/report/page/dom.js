@@ -304,13 +304,7 @@ export const legend = (entries) =>
     'ul',
     {class: 'legend'},
     entries.map(([name, colour, text]) =>
-      h(
-        'li',
-        {},
-        swatch(colour),
-        name,
-        text ? h('span', {class: 'hint'}, ` ${text}`) : null,
-      ),
+      h('li', {}, swatch(colour), name, text ? h('span', {class: 'hint'}, ` ${text}`) : null),
     ),
   );
 
@@ -319,7 +313,12 @@ export const legend = (entries) =>
  * pixels; theme has the colours `text`, `faint`, `line`, `back`, `accent`, `bad`. With `keys`, the canvas takes the focus.
  */
 export function canvas(height, label, draw, {keys = false} = {}) {
-  const element = h('canvas', {role: keys ? 'application' : 'img', tabindex: keys ? 0 : null, 'aria-label': label, style: `height:${height}px`});
+  const element = h('canvas', {
+    role: keys ? 'application' : 'img',
+    tabindex: keys ? 0 : null,
+    'aria-label': label,
+    style: `height:${height}px`,
+  });
   const redraw = () => {
     const width = element.clientWidth;
     if (width === 0) {

@@ -112,8 +112,10 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Counts the moments and sums on every tile, then one sum over all tiles. A square root or a division counts as one
-/// flop. The count models an IPU that adds in float, without the exact sums.
+/// Counts 18 flops per element, where a square root or a division counts as one, and these operations: one for the
+/// scale, three for m, four for v, six for the corrections of both, three for U, two for the weight decay, and for each
+/// of the two norms a square, a sum within the tiles, one over the tiles, and a root. The count models an IPU that adds
+/// in float, without the exact sums.
 Work moments_work(const Signature& s) {
   return update_rule::work(s, 18, 27);
 }

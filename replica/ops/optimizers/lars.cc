@@ -103,10 +103,9 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// Counts a square and an addition per element of w and g on every tile, then one sum over all tiles. The count models
-/// an IPU that adds in float, without the exact sums.
-/// The operations of each norm are a square, a sum within the tiles, one over the tiles, and a root, as in
-/// LARSOptimizer of TensorFlow 1.15.
+/// Counts four flops per element and, for each of the two norms, these operations: a square, a sum within the tiles,
+/// one over the tiles, and a root, as in LARSOptimizer of TensorFlow 1.15. The count models an IPU that adds in float,
+/// without the exact sums.
 Work norms_work(const Signature& s) {
   return update_rule::work(s, 4, 8);
 }

@@ -69,9 +69,9 @@ std::optional<Rule> for_run(Rule rule, const Operands& t, std::size_t own) {
   return rule;
 }
 
-/// Returns the work of a rule that makes `flops` operations per element. TensorFlow, PopART and PyTorch build a rule
-/// from `operations` for each parameter, for example one that scales the gradient, one that decays the momentum and one
-/// that takes the larger of two norms. Even if it has a single element, each costs Work::update_operations.
+/// Returns the work of a rule with `flops` per element that a framework would run as `operations` separate operations
+/// per parameter: for example, one scales the gradient, one decays the momentum, and one selects a ratio of norms. Each
+/// costs kUpdateOperation, even for a single element.
 inline Work work(const Signature& s, std::int64_t flops, std::int64_t operations) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = flops * s.inputs[0].elements();

@@ -1,4 +1,5 @@
 // Which functions of the Program call which, how often they run, and the device cycles of one execution.
+import {sumOf} from '../dom.js';
 import {cyclesOf} from './steps.js';
 
 /** Returns {call: name} for "Call(target: name)", {repeat: count} for "Repeat(count: 4)", or {}. */
@@ -75,7 +76,7 @@ export class CallGraph {
     );
     order.reverse().forEach((one) => {
       one.cycles = this.cyclesOfNodes(one.tree.nodes);
-      one.inlined = one.steps - one.calls.length + one.calls.reduce((sum, {callee}) => sum + callee.inlined, 0);
+      one.inlined = one.steps - one.calls.length + sumOf(one.calls, ({callee}) => callee.inlined);
     });
   }
 
@@ -94,6 +95,6 @@ export class CallGraph {
 
   /** Returns the sum of the cycles that are known. */
   cyclesOfNodes(nodes) {
-    return nodes.reduce((sum, node) => sum + (this.cyclesOfNode(node) ?? 0), 0);
+    return sumOf(nodes, (node) => this.cyclesOfNode(node) ?? 0);
   }
 }

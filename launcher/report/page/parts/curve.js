@@ -126,25 +126,30 @@ export function livenessCurve(chart) {
   const still = document.createElement('canvas'); // Everything except the line of the chosen step.
   const pen = still.getContext('2d');
   let drawn = '';
-  const element = canvas(230, 'live bytes at each step of the Program', (context, width, height, theme) => {
-    const {curve, zoom, limit} = chart;
-    const most = Math.max(limit, curve.notAlwaysLive.reduce((a, b) => Math.max(a, b), 0) + curve.alwaysLive) * 1.03;
-    Object.assign(plot, {width, height, most, zoom});
-    const state = [element.width, element.height, chart.title, zoom.from, zoom.to, theme.back].join();
-    if (state !== drawn) {
-      drawn = state;
-      [still.width, still.height] = [element.width, element.height];
-      pen.setTransform(context.getTransform());
-      pen.font = context.font;
-      drawFunctions(pen, plot, functions, theme);
-      plot.drawAxis(pen, theme);
-      drawAreas(pen, plot, curve, limit, theme);
-      drawPeaks(pen, plot, curve.peaks, theme);
-      plot.drawLimit(pen, limit, `memory: ${exactBytes(limit)}`, theme.bad);
-    }
-    context.drawImage(still, 0, 0, width, height);
-    drawChosen(context, plot, chart.chosen(), theme);
-  }, {keys: true});
+  const element = canvas(
+    230,
+    'live bytes at each step of the Program',
+    (context, width, height, theme) => {
+      const {curve, zoom, limit} = chart;
+      const most = Math.max(limit, curve.notAlwaysLive.reduce((a, b) => Math.max(a, b), 0) + curve.alwaysLive) * 1.03;
+      Object.assign(plot, {width, height, most, zoom});
+      const state = [element.width, element.height, chart.title, zoom.from, zoom.to, theme.back].join();
+      if (state !== drawn) {
+        drawn = state;
+        [still.width, still.height] = [element.width, element.height];
+        pen.setTransform(context.getTransform());
+        pen.font = context.font;
+        drawFunctions(pen, plot, functions, theme);
+        plot.drawAxis(pen, theme);
+        drawAreas(pen, plot, curve, limit, theme);
+        drawPeaks(pen, plot, curve.peaks, theme);
+        plot.drawLimit(pen, limit, `memory: ${exactBytes(limit)}`, theme.bad);
+      }
+      context.drawImage(still, 0, 0, width, height);
+      drawChosen(context, plot, chart.chosen(), theme);
+    },
+    {keys: true},
+  );
   attachZoom(element, plot, chart);
   return element;
 }

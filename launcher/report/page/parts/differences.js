@@ -1,6 +1,7 @@
-// In what the configurations of two jobs differ.
+// The differences between the configurations of two jobs.
+import {grouped} from '../dom.js';
 
-/** What two variants of one job have in common: [name, function of a profile]. */
+/** The properties that variants of one job share: [name, function of a profile]. */
 const identities = [
   ['model', (profile) => profile.config?.model?.name],
   ['mode', (profile) => profile.config && (profile.config.inference ? 'inference' : 'training')],
@@ -14,7 +15,7 @@ const identities = [
   ['clock in MHz', (profile) => (profile.device?.clockHz ?? 0) / 1e6],
 ];
 
-const shown = (value) => (typeof value === 'number' ? new Intl.NumberFormat('en-US').format(value) : String(value));
+const shown = (value) => (typeof value === 'number' ? grouped(value) : String(value));
 
 /** Returns [{name, a, b}] for each property in which the jobs differ and that variants of one job would share. */
 export function identityDifferences(jobs) {

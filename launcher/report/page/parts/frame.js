@@ -1,22 +1,18 @@
 // The live bytes of every tile of every IPU at one step, as a map with a cell for each tile.
-import {canvas, grouped} from '../dom.js';
+import {canvas, clamp, grouped, h, onKeys, pixelOf, rgbOf, swatch} from '../dom.js';
 
 const across = 64; // Cells in a row of an IPU's map.
 const scale = ['#440154', '#472d7b', '#3b528b', '#2c728e', '#21918c', '#28ae80', '#5ec962', '#addc30', '#fde725'];
 const overflow = '#ff2a4d'; // More bytes are live than the tile holds.
 const beyond = '#ff8fd8'; // Fewer are live, but some lie beyond the end of the tile's memory.
 
-const rgb = (colour) => [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
-/** A pixel of ImageData as one number, on a little-endian machine. */
-const pixel = ([r, g, b]) => (0xff000000 | (b << 16) | (g << 8) | r) >>> 0;
+const [overflowPixel, beyondPixel] = [overflow, beyond].map((colour) => pixelOf(rgbOf(colour)));
 
-const [overflowPixel, beyondPixel] = [pixel(rgb(overflow)), pixel(rgb(beyond))];
-
-/** The colours of a fraction from 0 to 1 of a tile's memory, in 256 steps. */
+/** Colours for fractions from 0 to 1 of a tile's memory, in 256 steps. */
 const colours = Uint32Array.from({length: 256}, (_, k) => {
   const at = (k / 255) * (scale.length - 1);
-  const [a, b] = [rgb(scale[Math.floor(at)]), rgb(scale[Math.min(Math.floor(at) + 1, scale.length - 1)])];
-  return pixel(a.map((from, c) => Math.round(from + (b[c] - from) * (at % 1))));
+  const [a, b] = [rgbOf(scale[Math.floor(at)]), rgbOf(scale[Math.min(Math.floor(at) + 1, scale.length - 1)])];
+  return pixelOf(a.map((from, c) => Math.round(from + (b[c] - from) * (at % 1))));
 });
 
 /** Returns by class whether something live at a step lies beyond the tile's memory; false for all tiles that hold their peak. */
@@ -102,7 +98,7 @@ export function tileMap(map) {
     job.memory.ipus.forEach((ipu, k) => {
       const [x, y] = corner(k);
       context.fillStyle = theme.text;
-      context.fillText(`IPU ${k}`, x, y - 5);
+      context.fillText(`IPU ${ipu.ipu.number}`, x, y - 5);
       paint(image, ipu, map.sums[k]);
       pen.putImageData(image, 0, 0);
       context.drawImage(small, x, y, across * at.cell, rows * at.cell);
@@ -133,9 +129,9 @@ export function tileMap(map) {
       );
     }
   };
-  const element = canvas(heights[job.memory.ipus.length] ?? 490, 'live bytes of every tile at this step', draw);
-  element.setAttribute('role', 'application');
-  element.tabIndex = 0;
+  const element = canvas(heights[job.memory.ipus.length] ?? 490, 'live bytes of every tile at this step', draw, {
+    keys: true,
+  });
   element.style.cursor = 'crosshair';
   const tileAt = (event) =>
     job.memory.ipus.findIndex((ipu, k) => {
@@ -155,31 +151,27 @@ export function tileMap(map) {
     element.title =
       k < 0
         ? ''
-        : `IPU ${k}, tile ${grouped(element.found)}: ` +
+        : `IPU ${job.report.ipus[k].number}, tile ${grouped(element.found)}: ` +
           `${grouped(map.sums[k].ofClasses[job.memory.ipus[k].classOf[element.found]])} B live`;
   });
-  element.addEventListener('keydown', (event) => {
+  const move = (ipus, tiles) => () => {
     const {ipu, tile} = map.chosen();
-    const moves = {
-      ArrowLeft: [0, -1],
-      ArrowRight: [0, 1],
-      ArrowUp: [0, -across],
-      ArrowDown: [0, across],
-      PageUp: [-1, 0],
-      PageDown: [1, 0],
-    };
-    const move = moves[event.key];
-    if (move && !event.ctrlKey && !event.altKey && !event.metaKey) {
-      const k = Math.min(Math.max(ipu + move[0], 0), job.memory.ipus.length - 1);
-      map.choose(k, Math.min(Math.max(tile + move[1], 0), job.memory.ipus[k].tiles - 1));
-      event.preventDefault();
-    }
-  });
+    const k = clamp(ipu + ipus, 0, job.memory.ipus.length - 1);
+    map.choose(k, clamp(tile + tiles, 0, job.memory.ipus[k].tiles - 1));
+  };
+  onKeys(element, () => ({
+    ArrowLeft: move(0, -1),
+    ArrowRight: move(0, 1),
+    ArrowUp: move(0, -across),
+    ArrowDown: move(0, across),
+    PageUp: move(-1, 0),
+    PageDown: move(1, 0),
+  }));
   return element;
 }
 
 /** Returns the explanation of the map's colours. */
-export function scaleLegend(h, bytesPerTile) {
+export function scaleLegend(bytesPerTile) {
   const stop = (fraction) => `${100 * fraction} % (${grouped(bytesPerTile * fraction)} B)`;
   const bar = `width:220px;height:12px;display:inline-block;background:linear-gradient(to right,${scale.join(',')})`;
   return h(
@@ -192,6 +184,6 @@ export function scaleLegend(h, bytesPerTile) {
     [
       [overflow, 'more than the tile holds'],
       [beyond, "fewer, but some lie beyond the end of the tile's memory"],
-    ].map(([colour, text]) => h('span', {}, h('span', {class: 'swatch', style: `background:${colour}`}), text)),
+    ].map(([colour, text]) => h('span', {}, swatch(colour), text)),
   );
 }

@@ -1,7 +1,7 @@
-// The tree of the Program's functions. Children are made when they are first shown, in pieces.
-import {grouped, h, secondsText} from '../dom.js';
+// The tree of the Program's functions. Children are added when they are first shown, a piece at a time.
+import {counted, grouped, h, secondsText} from '../dom.js';
 import {eachNode, kindOf} from './call_graph.js';
-import {counted, stepLink} from './steps.js';
+import {stepLink} from './steps.js';
 
 const piece = 200;
 

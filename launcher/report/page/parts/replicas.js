@@ -1,7 +1,7 @@
 // The speed of each replica over time, from replicas.csv: a map of their times relative to the median, and the slow ones.
-import {canvas, figure, grouped, h, secondsText} from '../dom.js';
+import {canvas, clamp, figure, grouped, h, onKeys, rgbOf, secondsText, select, sumOf} from '../dom.js';
 
-export const measures = [
+const measures = [
   ['compute_seconds', 'in operators'],
   ['exchange_seconds', 'in collectives, with waiting'],
   ['stream_seconds', 'in host streams'],
@@ -70,7 +70,7 @@ function secondsPerStep(replica, axis, x, y, name) {
 }
 
 /** Returns {edges, seconds[replica][interval] per step, ratios, medians} for intervals of steps ('steps') or time ('wall'). */
-export function intervals(replicas, axis, name) {
+function intervals(replicas, axis, name) {
   const all = replicas.flatMap((one) => one.segments.flatMap((segment) => [segment[0][axis], segment.at(-1)[axis]]));
   const first = all.reduce((a, b) => Math.min(a, b));
   const last = all.reduce((a, b) => Math.max(a, b));
@@ -151,13 +151,11 @@ function colourOf(ratio, dark) {
   if (Number.isNaN(ratio)) {
     return 'transparent';
   }
-  const part = Math.max(-1, Math.min(1, Math.log2(ratio)));
+  const part = clamp(Math.log2(ratio), -1, 1);
   const middle = dark ? [44, 52, 60] : [240, 241, 243];
   const end = part > 0 ? (dark ? [255, 96, 80] : [196, 30, 30]) : dark ? [90, 160, 255] : [30, 90, 190];
   return `rgb(${middle.map((value, k) => Math.round(value + (end[k] - value) * Math.abs(part))).join(',')})`;
 }
-
-const isDark = (back) => parseInt(back.slice(1, 3), 16) < 128;
 
 /** Returns the map of the replicas as a figure, with a choice of the axis and of what is measured. */
 export function replicaMap(replicas, attempts) {
@@ -177,7 +175,7 @@ export function replicaMap(replicas, attempts) {
 
   function measure() {
     state.data = intervals(replicas, state.axis, state.name);
-    const worst = (index) => state.data.ratios[index].reduce((sum, ratio) => sum + (ratio > 1 ? ratio - 1 : 0), 0);
+    const worst = (index) => sumOf(state.data.ratios[index], (ratio) => (ratio > 1 ? ratio - 1 : 0));
     const order = replicas.map((_, index) => index);
     state.rows =
       replicas.length > shown
@@ -195,7 +193,7 @@ export function replicaMap(replicas, attempts) {
     const {ratios, edges} = state.data;
     const count = edges.length - 1;
     const size = (width - gutter) / count;
-    const dark = isDark(theme.back);
+    const dark = rgbOf(theme.back)[0] < 128;
     context.textBaseline = 'middle';
     state.rows.forEach((index, k) => {
       if (row >= 11 || k % Math.ceil(11 / row) === 0) {
@@ -228,7 +226,7 @@ export function replicaMap(replicas, attempts) {
 
   function choose(x, k) {
     const {edges, seconds, ratios, medians} = state.data;
-    state.cell = {x: Math.max(0, Math.min(x, edges.length - 2)), k: Math.max(0, Math.min(k, state.rows.length - 1))};
+    state.cell = {x: clamp(x, 0, edges.length - 2), k: clamp(k, 0, state.rows.length - 1)};
     const index = state.rows[state.cell.k];
     const at = state.cell.x;
     const span = `${state.axis === 'steps' ? 'steps' : 'time'} ${edgeText(edges[at])} to ${edgeText(edges[at + 1])}`;
@@ -244,9 +242,8 @@ export function replicaMap(replicas, attempts) {
     shown * row + 22,
     'Map of the replicas by step or time',
     (...all) => state.data && draw(...all),
+    {keys: true},
   );
-  picture.tabIndex = 0;
-  picture.setAttribute('role', 'application');
   picture.addEventListener('pointermove', (event) => {
     if (event.offsetX >= gutter && event.offsetY < shown * row) {
       choose(
@@ -255,32 +252,25 @@ export function replicaMap(replicas, attempts) {
       );
     }
   });
-  picture.addEventListener('keydown', (event) => {
-    const move = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1]}[event.key];
-    if (move) {
-      choose((state.cell?.x ?? 0) + move[0], (state.cell?.k ?? 0) + move[1]);
-      event.preventDefault();
-    }
-  });
+  const move = (x, k) => () => choose((state.cell?.x ?? 0) + x, (state.cell?.k ?? 0) + k);
+  onKeys(picture, () => ({
+    ArrowLeft: move(-1, 0),
+    ArrowRight: move(1, 0),
+    ArrowUp: move(0, -1),
+    ArrowDown: move(0, 1),
+  }));
   const known = measures.filter(([name]) =>
     replicas.some((one) => one.samples.some((sample) => !Number.isNaN(sample[name]))),
   );
-  const select = (label, choices, field) =>
+  const choice = (label, choices, field) =>
     h(
       'label',
       {},
       `${label} `,
-      h(
-        'select',
-        {
-          onchange: (event) => {
-            state[field] = event.target.value;
-            state.cell = null;
-            measure();
-          },
-        },
-        choices.map(([value, text]) => h('option', {value, selected: value === state[field]}, text)),
-      ),
+      select(choices, state[field], (value) => {
+        Object.assign(state, {[field]: value, cell: null});
+        measure();
+      }),
     );
   measure();
   const scale = h(
@@ -299,8 +289,8 @@ export function replicaMap(replicas, attempts) {
     h(
       'div',
       {class: 'controls'},
-      known.length > 1 ? select('seconds', known, 'name') : h('span', {}, `seconds ${known[0]?.[1] ?? ''}`),
-      select(
+      known.length > 1 ? choice('seconds', known, 'name') : h('span', {}, `seconds ${known[0]?.[1] ?? ''}`),
+      choice(
         'by',
         [
           ['steps', 'step'],

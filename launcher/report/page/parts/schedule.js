@@ -1,5 +1,5 @@
 // The schedule of a pipeline: which micro-batch each IPU works on in each cycle (StageSchedule of proto/report.proto).
-import {canvas, figure, grouped, h, legend} from '../dom.js';
+import {canvas, clamp, figure, grouped, h, legend, onKeys, sumOf} from '../dom.js';
 
 const works = {
   A: ['#4e79a7', 'forward: activations'],
@@ -10,33 +10,25 @@ const works = {
 const line = 19; // Height of one entry.
 const gutter = 66;
 
-const worksOf = (work) => (work.part?.backward ? (work.part.recomputes ? 'RG' : 'G') : 'A');
+const worksOf = ({part}) => (part.backward ? (part.recomputes ? 'RG' : 'G') : 'A');
 
 /** Answers what an IPU does in a cycle. */
 export class Cells {
   constructor(schedule) {
-    this.sequences = (schedule.sequences ?? []).map((one) => ({repeat: one.repeat ?? 1, cycles: one.cycles ?? []}));
-    this.updates = new Map((schedule.updates ?? []).map((update) => [update.ipu ?? 0, Number(update.cycle ?? 0)]));
-    const parts = this.sequences.flatMap((one) => one.cycles.flatMap((cycle) => cycle.parts ?? []));
-    this.ipus = [...new Set(parts.map((work) => work.part?.ipu ?? 0))].sort((a, b) => a - b);
-    this.columns = this.sequences.reduce((sum, one) => sum + one.repeat * one.cycles.length, 0);
-    this.columns = Math.max(this.columns, ...[...this.updates.values()].map((cycle) => cycle + 1));
-    this.stages = parts.reduce((most, work) => Math.max(most, (work.part?.stage ?? 0) + 1), 0);
+    this.sequences = schedule.sequences;
+    this.updates = new Map(schedule.updates.map(({ipu, cycle}) => [ipu, cycle]));
+    const parts = this.sequences.flatMap((one) => one.cycles.flatMap((cycle) => cycle.parts));
+    this.ipus = [...new Set(parts.map((work) => work.part.ipu))].sort((a, b) => a - b);
+    const inSequences = sumOf(this.sequences, (one) => one.repeat * one.cycles.length);
+    this.columns = Math.max(inSequences, ...[...this.updates.values()].map((cycle) => cycle + 1));
     this.works = new Set([
       'A',
       ...parts.flatMap((work) => [...worksOf(work)]),
       ...(this.updates.size > 0 ? ['U'] : []),
     ]);
-    this.recomputes = parts.some((work) => work.part?.recomputes);
-    this.microBatches = this.sequences.reduce(
-      (sum, one) =>
-        sum +
-        one.repeat *
-          one.cycles
-            .flatMap((cycle) => cycle.parts ?? [])
-            .filter((work) => !work.part?.backward && (work.part?.stage ?? 0) === 0).length,
-      0,
-    );
+    this.recomputes = parts.some((work) => work.part.recomputes);
+    const entered = (cycle) => cycle.parts.filter(({part}) => !part.backward && part.stage === 0).length;
+    this.microBatches = sumOf(this.sequences, (one) => one.repeat * sumOf(one.cycles, entered));
   }
 
   /** Returns [{works: 'A' | 'RG' | 'G' | 'U', number, stage}] of an IPU in a cycle, in the order of execution. */
@@ -45,12 +37,12 @@ export class Cells {
     for (const {repeat, cycles} of this.sequences) {
       if (column < repeat * cycles.length) {
         const round = Math.floor(column / cycles.length);
-        const parts = (cycles[column % cycles.length].parts ?? []).filter((work) => (work.part?.ipu ?? 0) === ipu);
+        const parts = cycles[column % cycles.length].parts.filter((work) => work.part.ipu === ipu);
         return [
           ...parts.map((work) => ({
             works: worksOf(work),
-            number: (work.microBatch ?? 0) + round + 1,
-            stage: work.part?.stage ?? 0,
+            number: work.microBatch + round + 1,
+            stage: work.part.stage,
           })),
           ...entries,
         ];
@@ -89,7 +81,7 @@ function linesByIpu(cells) {
 export function scheduleFigure(schedule) {
   const cells = new Cells(schedule);
   const lines = linesByIpu(cells);
-  const tops = lines.map((_, k) => 20 + lines.slice(0, k).reduce((sum, n) => sum + n * line + 5, 0));
+  const tops = lines.map((_, k) => 20 + sumOf(lines.slice(0, k), (n) => n * line + 5));
   const height = tops.at(-1) + lines.at(-1) * line + 6;
   const digits = String(cells.microBatches).length;
   const size = (cells.recomputes ? 2 : 1) * (17 + 7 * digits);
@@ -105,23 +97,15 @@ export function scheduleFigure(schedule) {
     max: 0,
     value: 0,
     'aria-label': 'first cycle shown',
-    oninput: (event) => {
-      state.first = Number(event.target.value);
-      picture.redraw();
-    },
+    oninput: (event) => show(Number(event.target.value)),
   });
   const shown = h('span', {class: 'hint'});
-  const jump = (text, column) =>
-    h(
-      'button',
-      {
-        onclick: () => {
-          state.first = column;
-          picture.redraw();
-        },
-      },
-      text,
-    );
+  const jump = (text, column) => h('button', {onclick: () => show(column)}, text);
+
+  function show(first) {
+    state.first = first;
+    picture.redraw();
+  }
 
   function drawEntry(context, entry, x, y) {
     const each = (size - 2) / entry.works.length;
@@ -165,20 +149,18 @@ export function scheduleFigure(schedule) {
 
   function choose(column, row) {
     const cell = {
-      column: Math.min(Math.max(column, 0), cells.columns - 1),
-      row: Math.min(Math.max(row, 0), cells.ipus.length - 1),
+      column: clamp(column, 0, cells.columns - 1),
+      row: clamp(row, 0, cells.ipus.length - 1),
     };
     if (cell.column !== state.cell?.column || cell.row !== state.cell?.row) {
       state.cell = cell;
-      state.first = Math.min(Math.max(state.first, cell.column - state.fit + 1), cell.column);
+      state.first = clamp(state.first, cell.column - state.fit + 1, cell.column);
       status.textContent = sentence(cells, cell.column, cells.ipus[cell.row]);
       picture.redraw();
     }
   }
 
-  const picture = canvas(height, 'Schedule of the pipeline by cycle', draw);
-  picture.tabIndex = 0;
-  picture.setAttribute('role', 'application');
+  const picture = canvas(height, 'Schedule of the pipeline by cycle', draw, {keys: true});
   picture.addEventListener('pointermove', (event) => {
     const row = tops.findLastIndex((top) => event.offsetY >= top);
     const column = state.first + Math.floor((event.offsetX - gutter) / size);
@@ -186,24 +168,20 @@ export function scheduleFigure(schedule) {
       choose(column, row);
     }
   });
-  picture.addEventListener('keydown', (event) => {
-    const moves = {
-      ArrowLeft: [-1, 0],
-      ArrowRight: [1, 0],
-      ArrowUp: [0, -1],
-      ArrowDown: [0, 1],
-      PageUp: [-state.fit, 0],
-      PageDown: [state.fit, 0],
-      Home: [-cells.columns, 0],
-      End: [cells.columns, 0],
-    };
-    const move = moves[event.key];
-    if (move) {
-      const from = state.cell ?? {column: state.first - (move[0] > 0 ? 1 : 0), row: 0};
-      choose(from.column + move[0], from.row + move[1]);
-      event.preventDefault();
-    }
-  });
+  const move = (columns, rows) => () => {
+    const from = state.cell ?? {column: state.first - (columns > 0 ? 1 : 0), row: 0};
+    choose(from.column + columns, from.row + rows);
+  };
+  onKeys(picture, () => ({
+    ArrowLeft: move(-1, 0),
+    ArrowRight: move(1, 0),
+    ArrowUp: move(0, -1),
+    ArrowDown: move(0, 1),
+    PageUp: move(-state.fit, 0),
+    PageDown: move(state.fit, 0),
+    Home: move(-cells.columns, 0),
+    End: move(cells.columns, 0),
+  }));
   const used = Object.entries(works).filter(([work]) => cells.works.has(work));
   return figure(
     [

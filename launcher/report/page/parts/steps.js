@@ -78,4 +78,3 @@ export function stepLink(job, data, step, text = stepText(job, step)) {
     text,
   );
 }
-

@@ -1,6 +1,21 @@
-// What is live on one tile at a step: a table, and a strip of the tile's addresses.
-import {canvas, colourOf, figure, grouped, h, legend, table} from '../dom.js';
-import {bytes, counted, darker, operationAt, tickDistance, tickText} from './steps.js';
+// The contents of a tile at a step: a table of live variables, and a strip of the tile's addresses.
+import {
+  canvas,
+  colourOf,
+  counted,
+  darker,
+  exactBytes,
+  figure,
+  grouped,
+  h,
+  legend,
+  numeric,
+  swatch,
+  table,
+  warning,
+} from '../dom.js';
+import {tickDistance, tickText} from './plot.js';
+import {operationAt} from './steps.js';
 
 const colourOfHeld = (job, {variable}) => {
   const colour = colourOf(job.report.categories.indexOf(variable.category));
@@ -16,7 +31,7 @@ function endText(job, variable, step) {
 }
 
 /** Returns the sum of live bytes, the end of the highest address, and whether two variables overlap: {live, end, overlap}. */
-export function extentOf(contents) {
+function extentOf(contents) {
   const extent = {live: 0, end: 0, overlap: null};
   for (const held of contents) {
     extent.live += held.bytes;
@@ -39,7 +54,7 @@ function mark(context, x, height, text, colour, dash, align) {
 }
 
 /** Returns the strip of addresses. strip: {job, contents, bytesPerTile, interleavedFrom}; the caller may replace `contents`. */
-export function addressStrip(strip) {
+function addressStrip(strip) {
   const {job} = strip;
   let scale = 1;
   const element = canvas(86, 'addresses of what is live on the tile', (context, width, height, theme) => {
@@ -75,28 +90,24 @@ export function addressStrip(strip) {
   element.addEventListener('mousemove', (event) => {
     const at = event.offsetX / scale;
     const held = strip.contents.find((one) => one.offset <= at && at < one.offset + one.bytes);
-    element.title = held ? `${held.variable.name}: ${bytes(held.bytes)} from offset ${bytes(held.offset)}` : 'unused';
+    element.title = held
+      ? `${held.variable.name}: ${exactBytes(held.bytes)} from offset ${exactBytes(held.offset)}`
+      : 'unused';
   });
   return element;
 }
 
-/** Returns the table of what is live. */
-export function contentsTable(job, contents, step) {
+/** Returns the table of the variables that are live. */
+function contentsTable(job, contents, step) {
   const {categories} = job.report;
   return table(
     [
-      {title: 'offset', value: (held) => held.offset, text: (held) => bytes(held.offset), number: true},
-      {title: 'bytes', value: (held) => held.bytes, text: (held) => bytes(held.bytes), number: true},
+      numeric('offset', (held) => held.offset, exactBytes),
+      numeric('bytes', (held) => held.bytes, exactBytes),
       {
         title: 'variable',
         value: (held) => held.variable.name,
-        text: (held) =>
-          h(
-            'span',
-            {},
-            h('span', {class: 'swatch', style: `background:${colourOf(categories.indexOf(held.variable.category))}`}),
-            held.variable.name,
-          ),
+        text: (held) => h('span', {}, swatch(colourOf(categories.indexOf(held.variable.category))), held.variable.name),
       },
       {title: 'category', value: (held) => held.variable.category},
       {
@@ -115,14 +126,14 @@ export function tilePanel(job) {
   const strip = {job, contents: [], bytesPerTile: 1, interleavedFrom: 0};
   const canvasOfStrip = addressStrip(strip);
   const sum = h('p', {role: 'status'});
-  const warning = h('p', {class: 'bad', role: 'alert'});
+  const problem = warning();
   const rows = h('div');
   const key = h('div');
   const element = h(
     'section',
     {'aria-label': 'contents of the tile'},
     sum,
-    warning,
+    problem,
     figure(
       'Addresses from 0 to the end of the tile: white is unused at this step. Darker: always live.',
       canvasOfStrip,
@@ -138,14 +149,14 @@ export function tilePanel(job) {
     canvasOfStrip.redraw();
     const {live, end, overlap} = extentOf(strip.contents);
     sum.textContent =
-      `IPU ${k}, tile ${grouped(tile)}, step ${grouped(step)}: ${bytes(live)} live in ` +
-      `${counted(strip.contents.length, 'variable')}; the last of them ends at offset ${bytes(end)}, with ${bytes(end - live)} unused below.`;
-    warning.textContent = overlap
+      `IPU ${ipu.number}, tile ${grouped(tile)}, step ${grouped(step)}: ${exactBytes(live)} live in ` +
+      `${counted(strip.contents.length, 'variable')}; the last of them ends at offset ${exactBytes(end)}, with ${exactBytes(end - live)} unused below.`;
+    problem.textContent = overlap
       ? `Warning: '${overlap.variable.name}' overlaps another live variable.`
       : end > ipu.bytesPerTile
-        ? `${bytes(end - ipu.bytesPerTile)} beyond the tile's memory of ${bytes(ipu.bytesPerTile)}.`
+        ? `${exactBytes(end - ipu.bytesPerTile)} beyond the tile's memory of ${exactBytes(ipu.bytesPerTile)}.`
         : '';
-    warning.hidden = warning.textContent === '';
+    problem.hidden = problem.textContent === '';
     const present = job.report.categories.filter((name) =>
       strip.contents.some((held) => held.variable.category === name),
     );
@@ -154,7 +165,7 @@ export function tilePanel(job) {
         present.map((name) => [
           name,
           colourOf(job.report.categories.indexOf(name)),
-          bytes(strip.contents.reduce((all, held) => all + (held.variable.category === name ? held.bytes : 0), 0)),
+          exactBytes(strip.contents.reduce((all, held) => all + (held.variable.category === name ? held.bytes : 0), 0)),
         ]),
       ),
     );

@@ -1,17 +1,11 @@
 // The picture of a timeline: a lane for each part of each IPU, with zoom, pan, search and a description of each bar.
-import {canvas, facts, grouped, h, legend} from '../dom.js';
+import {canvas, clamp, facts, grouped, h, legend, onKeys, pixelOf, rgbOf, unitOf} from '../dom.js';
 import {doings} from '../data.js';
 import {kinds} from './timeline_data.js';
 
 const gutter = 112; // Pixels for the lanes' names.
 const axis = 22; // Pixels for the times above the lanes.
 const shortest = 20; // Cycles: the smallest part of the timeline that is shown.
-
-/** Returns the colour '#rgb' or '#rrggbb' as [red, green, blue]. */
-function rgbOf(colour) {
-  const digits = colour.length === 4 ? [...colour.slice(1)].map((c) => c + c).join('') : colour.slice(1, 7);
-  return [0, 2, 4].map((k) => parseInt(digits.slice(k, k + 2), 16));
-}
 
 const help = [
   'Mouse: click a bar to read its details here, drag to move, wheel to zoom (after a click on the picture, or with Ctrl), double-click to ',
@@ -21,7 +15,6 @@ const help = [
 
 const moreText = (count) => (count === 1 ? '1 more bar' : `${grouped(count)} more bars`);
 const mixed = (a, b, part) => a.map((value, k) => Math.round(value * part + b[k] * (1 - part)));
-const wordOf = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 const isBright = ([red, green, blue]) => 0.3 * red + 0.59 * green + 0.11 * blue > 128;
 
 /** Returns round numbers for an axis of `width` pixels. */
@@ -38,9 +31,8 @@ function ticks(from, to, width) {
 
 /** Returns a time with as many digits as distinguish it from the next tick. */
 function tickText(seconds, step) {
-  const [scale, unit] =
-    seconds >= 1 ? [1, 's'] : seconds >= 1e-3 ? [1e3, 'ms'] : seconds >= 1e-6 ? [1e6, 'us'] : [1e9, 'ns'];
-  const digits = Math.max(0, Math.min(-Math.floor(Math.log10(step * scale) + 1e-9), 12));
+  const [scale, unit] = unitOf(seconds);
+  const digits = clamp(-Math.floor(Math.log10(step * scale) + 1e-9), 0, 12);
   return seconds === 0 ? '0' : `${(seconds * scale).toFixed(digits)} ${unit}`;
 }
 
@@ -50,7 +42,7 @@ function tickText(seconds, step) {
  */
 export function timelineView(bars, {describe, nameOf, textOf}) {
   const state = {from: 0, to: bars.cycles, lane: 0, chosen: null, faded: null, dragged: null};
-  const laneHeight = Math.max(12, Math.min(30, Math.floor(520 / bars.lanes.length)));
+  const laneHeight = clamp(Math.floor(520 / bars.lanes.length), 12, 30);
   const height = axis + bars.lanes.length * laneHeight + 12;
   const tip = h('div', {class: 'tip', hidden: true});
   const details = h('div', {class: 'barDetails', 'aria-live': 'polite'});
@@ -58,9 +50,7 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   const found = h('span', {class: 'hint', 'aria-live': 'polite'});
   let waiting = false;
 
-  const picture = canvas(height, 'Timeline: activity of each IPU by device time', draw);
-  picture.tabIndex = 0;
-  picture.setAttribute('role', 'application');
+  const picture = canvas(height, 'Timeline: activity of each IPU by device time', draw, {keys: true});
   picture.style.touchAction = 'none';
   const redraw = () => {
     if (!waiting) {
@@ -78,8 +68,8 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   const laneAt = (y) => Math.floor((y - axis) / laneHeight);
 
   function show(from, to) {
-    const size = Math.min(Math.max(to - from, Math.min(shortest, bars.cycles)), bars.cycles);
-    state.from = Math.min(Math.max(from, 0), bars.cycles - size);
+    const size = clamp(to - from, Math.min(shortest, bars.cycles), bars.cycles);
+    state.from = clamp(from, 0, bars.cycles - size);
     state.to = state.from + size;
     redraw();
   }
@@ -178,9 +168,9 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     const colours = doings.map(([, colour]) => rgbOf(colour));
     const back = rgbOf(theme.back);
     const words = [
-      ...colours.map(wordOf),
-      ...colours.map((colour) => wordOf(mixed(colour, back, 0.18))),
-      wordOf(mixed(rgbOf(theme.line), back, 0.35)),
+      ...colours.map(pixelOf),
+      ...colours.map((colour) => pixelOf(mixed(colour, back, 0.18))),
+      pixelOf(mixed(rgbOf(theme.line), back, 0.35)),
     ];
     const image = context.createImageData(pixels, Math.round((laneHeight - 3) * ratio));
     bars.lanes.forEach((lane, index) => {
@@ -278,7 +268,7 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
   }
 
   function moveLane(by) {
-    state.lane = Math.min(Math.max(state.lane + by, 0), bars.lanes.length - 1);
+    state.lane = clamp(state.lane + by, 0, bars.lanes.length - 1);
     redraw();
   }
 
@@ -297,12 +287,7 @@ export function timelineView(bars, {describe, nameOf, textOf}) {
     0: () => show(0, bars.cycles),
     Escape: () => choose(null),
   };
-  picture.addEventListener('keydown', (event) => {
-    if (keys[event.key] && !event.ctrlKey && !event.metaKey) {
-      keys[event.key]();
-      event.preventDefault();
-    }
-  });
+  onKeys(picture, () => keys);
   picture.addEventListener('focus', redraw);
   picture.addEventListener('blur', redraw);
   picture.addEventListener(

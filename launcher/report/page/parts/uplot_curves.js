@@ -1,6 +1,6 @@
 // Curves over steps, drawn by uPlot, in the page's colours and usable with the keyboard.
 import uPlot from 'uplot';
-import {figure, grouped, h, theme} from '../dom.js';
+import {clamp, figure, grouped, h, onKeys, theme} from '../dom.js';
 
 /** Returns a number for people: six significant digits, or grouped if it is large. */
 export const numberText = (value) =>
@@ -42,40 +42,33 @@ function optionsOf(curve, width) {
   };
 }
 
-/** Returns a key handler that moves the cursor by data points and zooms around it. */
-function keysOf(state) {
-  return (event) => {
-    const {plot} = state;
-    const xs = plot.data[0];
-    const {min, max} = plot.scales.x;
-    const inside = (k) => xs[k] >= min && xs[k] <= max;
-    const at = plot.cursor.idx ?? xs.findIndex((_, k) => inside(k));
-    const move = (k) => {
-      const to = Math.min(Math.max(k, 0), xs.length - 1);
-      plot.setCursor({left: plot.valToPos(xs[to], 'x'), top: plot.over.clientHeight / 2});
-    };
-    const zoom = (factor) =>
-      plot.setScale('x', {min: xs[at] - (xs[at] - min) * factor, max: xs[at] + (max - xs[at]) * factor});
-    const actions = {
-      ArrowLeft: () => move(at - (event.shiftKey ? 10 : 1)),
-      ArrowRight: () => move(at + (event.shiftKey ? 10 : 1)),
-      '+': () => zoom(0.5),
-      '=': () => zoom(0.5),
-      '-': () => zoom(2),
-      Home: () => plot.setScale('x', {min: xs[0], max: xs.at(-1)}),
-      0: () => plot.setScale('x', {min: xs[0], max: xs.at(-1)}),
-    };
-    if (actions[event.key] && !event.ctrlKey && !event.metaKey && !event.altKey && xs.length > 1) {
-      actions[event.key]();
-      event.preventDefault();
-    }
+/** Returns the actions of the keys, which move the cursor by data points and zoom around it. */
+function actionsOf(plot, {shiftKey}) {
+  const xs = plot.data[0];
+  if (xs.length < 2) {
+    return {};
+  }
+  const {min, max} = plot.scales.x;
+  const at = plot.cursor.idx ?? xs.findIndex((x) => x >= min && x <= max);
+  const move = (by) => () =>
+    plot.setCursor({left: plot.valToPos(xs[clamp(at + by, 0, xs.length - 1)], 'x'), top: plot.over.clientHeight / 2});
+  const show = (from, to) => () => plot.setScale('x', {min: from, max: to});
+  const zoom = (factor) => show(xs[at] - (xs[at] - min) * factor, xs[at] + (max - xs[at]) * factor);
+  const all = show(xs[0], xs.at(-1));
+  return {
+    ArrowLeft: move(shiftKey ? -10 : -1),
+    ArrowRight: move(shiftKey ? 10 : 1),
+    '+': zoom(0.5),
+    '=': zoom(0.5),
+    '-': zoom(2),
+    Home: all,
+    0: all,
   };
 }
 
 /** Returns a figure. curve: {title, caption, x: label, xs, series: [{label, values, colour, points, unit}], height, range}. */
 export function curveFigure(curve) {
   const place = h('div', {
-    class: 'curve',
     tabindex: 0,
     role: 'application',
     'aria-label': `${curve.title}: left and right move the cursor, + and - zoom, 0 shows all`,
@@ -93,6 +86,6 @@ export function curveFigure(curve) {
   ).observe(place);
   document.addEventListener('themechange', build);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', build);
-  place.addEventListener('keydown', keysOf(state));
+  onKeys(place, (event) => actionsOf(state.plot, event));
   return figure([h('strong', {}, curve.title), ` ${curve.caption}`], place);
 }

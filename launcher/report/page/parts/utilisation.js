@@ -1,26 +1,20 @@
 // The stages of a pipeline: which one limits it, and the estimate of its utilisation beside the timeline's figure.
-import {facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
+import {cyclesText, facts, figure, grouped, h, numeric, percentText, secondsText, table} from '../dom.js';
+import {eachNode, kindOf} from './call_graph.js';
 import {Cells} from './schedule.js';
+import {cyclesOf} from './steps.js';
 
-const totalOf = (stage) => Number(stage.forwardCycles ?? 0) + Number(stage.backwardCycles ?? 0);
+const totalOf = (stage) => stage.forwardCycles + stage.backwardCycles;
 const isPart = (name) => /^(forward|backward|evaluate)\.\d+$/.test(name);
-const targetOf = (node) => /^Call\(target: ([^,)]+)/.exec(node.text)?.[1];
-
-/** Calls `visit(node)` for all nodes, in the order of the steps. */
-function walk(nodes, visit) {
-  for (const node of nodes ?? []) {
-    visit(node);
-    walk(node.nodes, visit);
-  }
-}
+const targetOf = (node) => kindOf(node).call;
 
 /** Returns the names of the functions that the nodes call, directly or not. */
 function reached(report, nodes, names = new Set()) {
-  walk(nodes, (node) => {
+  eachNode(nodes, (node) => {
     const target = targetOf(node);
     if (target && !names.has(target)) {
       names.add(target);
-      reached(report, report.functions.find((tree) => tree.name === target)?.nodes, names);
+      reached(report, report.functions.find((tree) => tree.name === target)?.nodes ?? [], names);
     }
   });
   return names;
@@ -33,14 +27,14 @@ export function microBatchFunctions(report) {
 }
 
 /** Returns the cycles, by IPU, of the steps after the last micro-batch in one call of the step function. */
-export function updateCycles(report) {
-  const tree = report.functions.find((one) => one.name === report.stepFunction);
+function updateCycles(report) {
+  const nodes = report.functions.find((one) => one.name === report.stepFunction)?.nodes ?? [];
   let last = -1;
-  walk(tree?.nodes, (node) => {
+  eachNode(nodes, (node) => {
     last = isPart(targetOf(node) ?? '') ? Math.max(last, node.step) : last;
   });
   const later = new Set();
-  walk(tree?.nodes, (node) => {
+  eachNode(nodes, (node) => {
     if (node.step > last && targetOf(node)) {
       reached(report, [node], later);
     }
@@ -51,11 +45,7 @@ export function updateCycles(report) {
     const isLate =
       row.function === report.stepFunction ? row.step > last : later.has(row.function) && !before.has(row.function);
     if (isLate && last >= 0 && row.hostFunction === report.stepFunction) {
-      const {computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles} = row.cost;
-      const sum = [computeCycles, exchangeCycles, syncCycles, linkCycles, hostCycles, streamingCycles].reduce(
-        (a, b) => a + Number(b ?? 0),
-        0,
-      );
+      const sum = cyclesOf(row.cost);
       row.ipus.forEach((ipu) => {
         cycles[ipu] = (cycles[ipu] ?? 0) + sum;
       });
@@ -85,21 +75,21 @@ export function limitSentence(job, bars) {
   const limiting = stages.map((_, k) => k).filter((k) => isLimiting(totalOf(stages[k])));
   const others = stages.map(totalOf).filter((cycles) => !isLimiting(cycles));
   const exact = limiting.every((k) => totalOf(stages[k]) === most) ? '' : ', within 1 %';
-  const passes = stages.some((stage) => Number(stage.backwardCycles ?? 0) > 0) ? ' forward and backward' : '';
+  const passes = stages.some((stage) => stage.backwardCycles > 0) ? ' forward and backward' : '';
   const cost = `${grouped(most)} cycles (${secondsText(most / bars.clock)})${passes} per micro-batch`;
   const first = stages[limiting[0]];
   const text =
     limiting.length > 1
       ? `Stages ${listText(limiting.map(String))} limit the pipeline equally${exact}, with ${exact ? 'up to ' : ''}${cost}`
-      : `Stage ${limiting[0]} on IPU ${first.ipu ?? 0} (${layersText(first.layers ?? [])}) limits the pipeline, with ${cost}`;
+      : `Stage ${limiting[0]} on IPU ${first.ipu} (${layersText(first.layers)}) limits the pipeline, with ${cost}`;
   const next = others.length > 0 ? `, ${(most / Math.max(...others, 1)).toFixed(2)} times the next stage` : '';
   const byIpu = [];
   stages.forEach((stage) => {
-    byIpu[stage.ipu ?? 0] = (byIpu[stage.ipu ?? 0] ?? 0) + totalOf(stage);
+    byIpu[stage.ipu] = (byIpu[stage.ipu] ?? 0) + totalOf(stage);
   });
   const worst = byIpu.reduce((best, sum, ipu) => ((sum ?? 0) > (byIpu[best] ?? 0) ? ipu : best), 0);
   const shared = stages
-    .map((stage, k) => [stage.ipu ?? 0, k])
+    .map((stage, k) => [stage.ipu, k])
     .filter(([ipu]) => ipu === worst)
     .map(([, k]) => String(k));
   const more =
@@ -113,7 +103,7 @@ export function limitSentence(job, bars) {
 function inputs(job) {
   const {stages} = job.profile.device;
   const cells = new Cells(job.report.schedule);
-  const longest = (name) => Math.max(...stages.map((stage) => Number(stage[name] ?? 0)));
+  const longest = (name) => Math.max(...stages.map((stage) => stage[name]));
   const update = updateCycles(job.report);
   const forward = longest('forwardCycles');
   const backward = longest('backwardCycles');
@@ -131,30 +121,26 @@ function inputs(job) {
 }
 
 function stageTable(stages, put, clock) {
-  const cycles = (title, of) => ({title, number: true, value: of, text: (row) => grouped(of(row))});
   const rows = stages.map((stage, k) => ({k, stage}));
-  const update = (row) => put.updates[row.stage.ipu ?? 0] ?? 0;
-  const sharing = stages.map((stage) => stage.ipu ?? 0);
+  const update = (row) => put.updates[row.stage.ipu] ?? 0;
+  const sharing = stages.map((stage) => stage.ipu);
   return table(
     [
       {title: 'stage', number: true, value: (row) => row.k},
-      {title: 'IPU', number: true, value: (row) => row.stage.ipu ?? 0},
-      {title: 'layers', value: (row) => layersText(row.stage.layers ?? [])},
-      cycles('forward', (row) => Number(row.stage.forwardCycles ?? 0)),
+      {title: 'IPU', number: true, value: (row) => row.stage.ipu},
+      {title: 'layers', value: (row) => layersText(row.stage.layers)},
+      numeric('forward', (row) => row.stage.forwardCycles),
       ...(put.trains
         ? [
-            cycles(put.recomputes ? 'backward with recomputation' : 'backward', (row) =>
-              Number(row.stage.backwardCycles ?? 0),
-            ),
-            cycles('both', (row) => totalOf(row.stage)),
+            numeric(put.recomputes ? 'backward with recomputation' : 'backward', (row) => row.stage.backwardCycles),
+            numeric('both', (row) => totalOf(row.stage)),
           ]
         : []),
-      {
-        title: 'time',
-        number: true,
-        value: (row) => totalOf(row.stage),
-        text: (row) => secondsText(totalOf(row.stage) / clock),
-      },
+      numeric(
+        'time',
+        (row) => totalOf(row.stage),
+        (cycles) => secondsText(cycles / clock),
+      ),
       ...(put.trains
         ? [
             {
@@ -163,8 +149,7 @@ function stageTable(stages, put, clock) {
               help: 'cycles of all steps after the last micro-batch',
               value: update,
               text: (row) =>
-                grouped(update(row)) +
-                (sharing.filter((ipu) => ipu === (row.stage.ipu ?? 0)).length > 1 ? ' (shared)' : ''),
+                grouped(update(row)) + (sharing.filter((ipu) => ipu === row.stage.ipu).length > 1 ? ' (shared)' : ''),
             },
           ]
         : []),
@@ -204,7 +189,7 @@ function estimate(put, schedule) {
 /** Returns why the estimate and the timeline may differ. */
 function reasons(job, put) {
   const {stages} = job.profile.device;
-  const ipus = new Set(stages.map((stage) => stage.ipu ?? 0));
+  const ipus = new Set(stages.map((stage) => stage.ipu));
   const totals = stages.map(totalOf);
   return [
     Math.min(...totals) < Math.max(...totals) &&
@@ -225,7 +210,7 @@ export function utilisationSection(job, bars) {
   const put = inputs(job);
   const schedule = job.profile.config?.pipeline?.schedule || 'grouped';
   const {value, formula, filled} = estimate(put, schedule);
-  const cycles = (count) => `${grouped(count)} cycles, ${secondsText(count / bars.clock)}`;
+  const cycles = (count) => cyclesText(count, bars.clock);
   const without = `, without the recomputation, which is taken as T_a (with it: ${grouped(put.backward)})`;
   const simple = put.batches / (put.batches + put.n - 1);
   return figure(
@@ -245,15 +230,15 @@ export function utilisationSection(job, bars) {
       ],
       ['formula', h('code', {}, formula)],
       ['values', h('code', {}, filled)],
-      ['estimate', h('strong', {}, `${(100 * value).toFixed(1)} %`)],
+      ['estimate', h('strong', {}, percentText(value, 1))],
       put.trains &&
         schedule !== 'sequential' && [
           'estimate if T_WU = 0',
-          `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1) = ${(100 * simple).toFixed(1)} %`,
+          `${grouped(put.batches)} / (${grouped(put.batches)} + ${put.n} − 1) = ${percentText(simple, 1)}`,
         ],
       [
         'timeline',
-        h('strong', {}, `${(100 * utilisation).toFixed(1)} %: busy cycles of all IPUs / (IPUs × cycles of the call)`),
+        h('strong', {}, `${percentText(utilisation, 1)}: busy cycles of all IPUs / (IPUs × cycles of the call)`),
       ],
       ['why they differ', `${reasons(job, put).join('; ')}.`],
     ]),

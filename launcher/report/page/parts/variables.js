@@ -1,9 +1,21 @@
 // The variables of an IPU as a table, and everything about the one that is selected.
-import {canvas, colourOf, facts, figure, grouped, h, table} from '../dom.js';
-import {bytes, chosenOf, counted, operationAt, stepLink, tickText} from './steps.js';
-
-const spanText = (span) =>
-  span.first === span.last ? grouped(span.first) : `${grouped(span.first)} to ${grouped(span.last)}`;
+import {
+  canvas,
+  colourOf,
+  counted,
+  exactBytes,
+  facts,
+  figure,
+  grouped,
+  h,
+  numeric,
+  spanText,
+  sumOf,
+  table,
+  warning,
+} from '../dom.js';
+import {tickText} from './plot.js';
+import {chosenOf, operationAt, stepLink} from './steps.js';
 
 const livesText = (variable) => {
   const spans = variable.lives.slice(0, 3).map(spanText).join(', ');
@@ -13,7 +25,7 @@ const livesText = (variable) => {
 };
 
 /** Returns the steps from the last read or write to the end of a variable's last live range, or null if there is no use in it. */
-export function stepsFreedLate(variable) {
+function stepsFreedLate(variable) {
   const last = variable.lives.at(-1);
   if (variable.alwaysLive || !last) {
     return null;
@@ -90,13 +102,11 @@ function placesFigure(job, k, variable, places) {
 }
 
 function checkOf(places, variable) {
-  const sum = places.reduce((all, place) => all + place.bytes * (place.last - place.first + 1), 0);
+  const sum = sumOf(places, (place) => place.bytes * (place.last - place.first + 1));
   return sum === variable.bytes
-    ? h('p', {class: 'hint'}, `Checked: the bytes on all tiles sum to ${bytes(variable.bytes)}.`)
-    : h(
-        'p',
-        {class: 'bad', role: 'alert'},
-        `Warning: the bytes on the tiles sum to ${bytes(sum)}, ` + `the profile says ${bytes(variable.bytes)}.`,
+    ? h('p', {class: 'hint'}, `Checked: the bytes on all tiles sum to ${exactBytes(variable.bytes)}.`)
+    : warning(
+        `Warning: the bytes on the tiles sum to ${exactBytes(sum)}, the profile says ${exactBytes(variable.bytes)}.`,
       );
 }
 
@@ -120,18 +130,12 @@ function detailOf(job, data, k, index) {
       ),
     variable.lives.length > 12 ? h('li', {}, `and ${grouped(variable.lives.length - 12)} more spans`) : '',
   );
-  const number = (title, key) => ({title, value: (row) => row[key], text: (row) => bytes(row[key]), number: true});
   const tiles = table(
     [
       {title: 'tiles', value: (row) => row.first, text: spanText},
-      {
-        title: 'number',
-        value: (row) => row.last - row.first + 1,
-        text: (row) => grouped(row.last - row.first + 1),
-        number: true,
-      },
-      number('bytes per tile', 'bytes'),
-      number('offset', 'offset'),
+      numeric('number', (row) => row.last - row.first + 1),
+      numeric('bytes per tile', (row) => row.bytes, exactBytes),
+      numeric('offset', (row) => row.offset, exactBytes),
     ],
     places,
     {
@@ -150,8 +154,8 @@ function detailOf(job, data, k, index) {
       facts([
         ['category', variable.category],
         ['type', variable.type || 'no tensor'],
-        ['bytes', `${bytes(variable.bytes)} on ${grouped(variable.tiles)} tiles`],
-        ['largest share', `${bytes(variable.largestShare)} on one tile`],
+        ['bytes', `${exactBytes(variable.bytes)} on ${grouped(variable.tiles)} tiles`],
+        ['largest share', `${exactBytes(variable.largestShare)} on one tile`],
         ['live', variable.alwaysLive ? 'always' : spans],
         [
           'freed late',
@@ -175,43 +179,26 @@ function detailOf(job, data, k, index) {
   ];
 }
 
-/** Returns the table of the variables of IPU k, and below it the details of the selected one. */
+/** Returns the table of the variables of an IPU, and below it the details of the selected one. */
 export function variablesOf(job, data, k) {
   const detail = h('section', {'aria-label': 'selected variable'});
   const rows = job.report.variables
     .map((variable, index) => ({variable, index, late: stepsFreedLate(variable)}))
-    .filter((row) => row.variable.ipu === k);
+    .filter((row) => row.variable.ipu === job.report.ipus[k].number);
   const of = (key) => (row) => row.variable[key];
   const columns = [
     {title: 'name', value: of('name')},
     {title: 'category', value: of('category')},
     {title: 'type', value: of('type')},
-    {
-      title: 'bytes',
-      value: of('bytes'),
-      text: (row) => bytes(row.variable.bytes),
-      number: true,
-      help: 'on all tiles together',
-    },
-    {title: 'tiles', value: of('tiles'), text: (row) => grouped(row.variable.tiles), number: true},
-    {
-      title: 'largest share',
-      value: of('largestShare'),
-      text: (row) => bytes(row.variable.largestShare),
-      number: true,
-      help: 'most bytes on one tile',
-    },
+    numeric('bytes', of('bytes'), exactBytes, 'on all tiles together'),
+    numeric('tiles', of('tiles')),
+    numeric('largest share', of('largestShare'), exactBytes, 'most bytes on one tile'),
     {
       title: 'live',
       value: (row) => (row.variable.alwaysLive ? -1 : (row.variable.lives[0]?.first ?? 0)),
       text: (row) => livesText(row.variable),
     },
-    {
-      title: 'read by',
-      value: (row) => row.variable.readAt?.length ?? 0,
-      number: true,
-      help: 'number of operations that read it',
-    },
+    numeric('read by', (row) => row.variable.readAt?.length ?? 0, String, 'number of operations that read it'),
     {
       title: 'freed late',
       value: (row) => row.late ?? -1,

@@ -103,10 +103,7 @@ export function attachZoom(canvas, plot, chart) {
   canvas.addEventListener('pointermove', (event) => chart.hover(plot.itemAt(event.offsetX)));
   canvas.addEventListener('pointerleave', () => chart.hover(null));
   canvas.addEventListener('pointerup', (event) => {
-    const [a, b] = [
-      plot.itemAt(Math.min(begin ?? 0, event.offsetX)),
-      plot.itemAt(Math.max(begin ?? 0, event.offsetX)),
-    ];
+    const [a, b] = [plot.itemAt(Math.min(begin ?? 0, event.offsetX)), plot.itemAt(Math.max(begin ?? 0, event.offsetX))];
     if (begin !== null && Math.abs(event.offsetX - begin) > 8 && b > a) {
       zoom.set(a, b - a + 1);
     } else {

@@ -1,5 +1,5 @@
 // Two jobs side by side, differences first.
-import {bytesText, figure, grouped, h, secondsText, table} from '../dom.js';
+import {bytesText, figure, grouped, h, percentText, secondsText, select, table} from '../dom.js';
 import {cycleKinds, operationRows} from './operations.js';
 import {curveFigure} from '../parts/uplot_curves.js';
 import {changedNames, configDifferences, identityDifferences} from '../parts/differences.js';
@@ -9,7 +9,7 @@ const relative = (from, to) =>
   from > 0
     ? to / from >= 10
       ? `${grouped(Math.round(to / from))} times`
-      : signed(to / from - 1, (x) => `${(100 * x).toFixed(x < 0.1 ? 2 : 1)} %`)
+      : signed(to / from - 1, (x) => percentText(x, x < 0.1 ? 2 : 1))
     : '-';
 
 /** Returns the columns source, target, difference for rows {a, b, text}, whose values may be undefined. */
@@ -50,30 +50,25 @@ const points = (x) => `${(100 * x).toFixed(2)} percentage points`;
 /** Returns the main figures of a job: [[name, value, text, text of a difference]]. */
 function figures(job) {
   const {device, wall, parameterCount, operatorCount, plannedMemory} = job.profile ?? {};
-  const fullest = (plannedMemory ?? []).map((memory) => Number(memory.fullestTilePeak ?? 0));
-  const streaming = (plannedMemory ?? []).map((memory) => Number(memory.streamingPeak ?? 0));
+  const fullest = (plannedMemory ?? []).map((memory) => memory.fullestTilePeak);
+  const streaming = (plannedMemory ?? []).map((memory) => memory.streamingPeak);
   const cost = device?.stepCost;
-  const count = (value) => (value === undefined ? undefined : Number(value));
   const plain = (value) => String(Number(value.toPrecision(6)));
   return [
     ['device step (device clock)', device?.stepSeconds, secondsText],
     ['samples/s (device clock)', device?.samplesPerSecond, (x) => grouped(Math.round(x))],
-    ['busy share of the IPUs (device clock)', device?.utilisation, (x) => `${(100 * x).toFixed(1)} %`, points],
-    ...cycleKinds.map(([name, title]) => [
-      `${title} cycles of a call, all IPUs (device clock)`,
-      count(cost?.[name]),
-      grouped,
-    ]),
-    ['FLOPs of a call', count(cost?.flops), grouped],
+    ['busy share of the IPUs (device clock)', device?.utilisation, (x) => percentText(x, 1), points],
+    ...cycleKinds.map(([name, title]) => [`${title} cycles of a call, all IPUs (device clock)`, cost?.[name], grouped]),
+    ['FLOPs of a call', cost?.flops, grouped],
     ['fullest tile, B', fullest.length > 0 ? Math.max(...fullest) : undefined, grouped],
     ['Streaming Memory of the fullest IPU', streaming.length > 0 ? Math.max(...streaming) : undefined, bytesText],
-    ['parameters', count(parameterCount), grouped],
-    ['operators', count(operatorCount), grouped],
+    ['parameters', parameterCount, grouped],
+    ['operators', operatorCount, grouped],
     ['samples/s (wall clock)', wall?.samplesPerSecond || undefined, (x) => grouped(Math.round(x))],
     ['training time (wall clock)', wall?.trainingSeconds || undefined, secondsText],
     ['last training loss', lastOf(job, 'train', 'loss'), plain],
     ['last test loss', lastOf(job, 'test', 'loss'), plain],
-    ['last test accuracy', lastOf(job, 'test', 'accuracy'), (x) => `${(100 * x).toFixed(2)} %`, points],
+    ['last test accuracy', lastOf(job, 'test', 'accuracy'), (x) => percentText(x, 2), points],
   ];
 }
 
@@ -89,13 +84,14 @@ function mainTable(jobs, names) {
 /** Returns the bytes of each IPU by category at its worst step: Map of "IPU|category" to bytes, with two sums in parentheses. */
 function memoryOf(job) {
   const sums = new Map();
-  (job.report?.ipus ?? []).forEach((ipu, k) => {
+  job.report.ipus.forEach(({number, atPeak, balance}) => {
+    const all = `${number}|(all categories)`;
     job.report.categories.forEach((name, c) => {
-      const bytes = Number(ipu.atPeak?.alwaysLive?.[c] ?? 0) + Number(ipu.atPeak?.notAlwaysLive?.[c] ?? 0);
-      sums.set(`${k}|${name}`, bytes);
-      sums.set(`${k}|(all categories)`, (sums.get(`${k}|(all categories)`) ?? 0) + bytes);
+      const bytes = atPeak.alwaysLive[c] + atPeak.notAlwaysLive[c];
+      sums.set(`${number}|${name}`, bytes);
+      sums.set(all, (sums.get(all) ?? 0) + bytes);
     });
-    sums.set(`${k}|(fullest tile)`, Number(ipu.balance?.max ?? ipu.fullestTile?.peak ?? 0));
+    sums.set(`${number}|(fullest tile)`, balance.max);
   });
   return sums;
 }
@@ -110,7 +106,7 @@ function memoryTable(jobs, names) {
         category,
         a: a.get(key),
         b: b.get(key),
-        text: (bytes) => (bytes < 2 ** 20 ? `${grouped(bytes)} B` : bytesText(bytes)),
+        text: bytesText,
       };
     })
     .filter((row) => (row.a ?? 0) !== 0 || (row.b ?? 0) !== 0);
@@ -342,16 +338,14 @@ export const view = {
     const place = h('div');
     const draw = () => place.replaceChildren(...comparison(chosen.map((k) => data.jobs[k])).filter(Boolean));
     const selects = ['source', 'target'].map((text, side) =>
-      h(
-        'select',
-        {
-          'aria-label': text,
-          onchange: (event) => {
-            chosen[side] = Number(event.target.value);
-            draw();
-          },
+      select(
+        data.jobs.map((one, k) => [k, one.name]),
+        chosen[side],
+        (k) => {
+          chosen[side] = Number(k);
+          draw();
         },
-        data.jobs.map((one, k) => h('option', {value: k, selected: k === chosen[side]}, one.name)),
+        text,
       ),
     );
     const swap = () => {

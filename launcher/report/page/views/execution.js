@@ -1,5 +1,5 @@
 // When each IPU does what, in one call of the function that the host calls.
-import {facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
+import {cyclesText, facts, figure, grouped, h, numeric, percentText, secondsText, sumOf, table} from '../dom.js';
 import {doings} from '../data.js';
 import {Bars} from '../parts/timeline_data.js';
 import {timelineView} from '../parts/timeline_canvas.js';
@@ -7,9 +7,6 @@ import {scheduleFigure} from '../parts/schedule.js';
 import {limitSentence, microBatchFunctions, utilisationSection} from '../parts/utilisation.js';
 
 const laneNames = ['tiles', 'links', 'I/O tiles'];
-
-/** Returns cycles with their time: "1,234 cycles, 931.3 ns". */
-const cyclesText = (cycles, clock) => `${grouped(cycles)} cycles, ${secondsText(cycles / clock)}`;
 
 /** Returns a function that lists the properties of a bar. */
 function describer(bars, job) {
@@ -74,9 +71,9 @@ function byIpu(bars, job) {
     sums: sums[ipu] ?? [],
     stages: stages.map((stage, k) => (stage.ipu === ipu ? k : -1)).filter((k) => k >= 0),
   }));
-  const cell = (of) => (row) => h('span', {title: secondsText(of(row) / bars.clock)}, grouped(of(row)));
-  const cycles = (title, of, help) => ({title, number: true, help, value: of, text: cell(of)});
-  const wrong = complete ? rows.filter((row) => row.sums.reduce((a, b) => a + b, 0) !== row.busy) : [];
+  const time = (cycles) => secondsText(cycles / bars.clock);
+  const cycles = (title, of) => numeric(title, of, (count) => h('span', {title: time(count)}, grouped(count)));
+  const wrong = complete ? rows.filter((row) => sumOf(row.sums) !== row.busy) : [];
   const used = doings.map((doing, k) => [doing[0], k]).filter(([, k]) => rows.some((row) => row.sums[k] > 0));
   return figure(
     [
@@ -95,18 +92,12 @@ function byIpu(bars, job) {
         {title: 'IPU', number: true, value: (row) => row.ipu},
         ...(stages.length > 1 ? [{title: 'stages', value: (row) => row.stages.join(', ')}] : []),
         cycles('busy', (row) => row.busy),
-        {
-          title: 'busy, time',
-          number: true,
-          value: (row) => row.busy,
-          text: (row) => secondsText(row.busy / bars.clock),
-        },
-        {
-          title: 'busy, share',
-          number: true,
-          value: (row) => row.busy,
-          text: (row) => percentText(row.busy / bars.cycles),
-        },
+        numeric('busy, time', (row) => row.busy, time),
+        numeric(
+          'busy, share',
+          (row) => row.busy,
+          (busy) => percentText(busy / bars.cycles),
+        ),
         cycles('idle', (row) => bars.cycles - row.busy),
         ...used.map(([name, k]) => cycles(name, (row) => row.sums[k] ?? 0)),
       ],

@@ -1,7 +1,19 @@
-import {figure, grouped, h, legend, secondsText} from '../dom.js';
+import {
+  clamp,
+  exactBytes,
+  figure,
+  grouped,
+  h,
+  legend,
+  numberInput,
+  percentText,
+  secondsText,
+  select,
+  warning,
+} from '../dom.js';
 import {colours, curveOfTile, livenessCurve} from '../parts/curve.js';
 import {scaleLegend, sumFrame, tileMap} from '../parts/frame.js';
-import {bytes, chosenOf, cyclesOf, ipuSelect, layerOf, stepText} from '../parts/steps.js';
+import {chosenOf, cyclesOf, ipuSelect, layerOf, stepText} from '../parts/steps.js';
 import {tilePanel} from '../parts/tile_contents.js';
 import {Zoom, zoomControls} from '../parts/zoom.js';
 
@@ -26,7 +38,7 @@ function sourceOf(job, chosen) {
   const {source} = chosen;
   const ipu = job.report.ipus[chosen.ipu];
   if (source === 'all') {
-    return {curve: ipu.liveness, limit: ipu.capacity, title: `all tiles of IPU ${chosen.ipu} together`, check: ''};
+    return {curve: ipu.liveness, limit: ipu.capacity, title: `all tiles of IPU ${ipu.number} together`, check: ''};
   }
   const {tile} = source === 'fullest' ? ipu.fullestTile : chosen;
   const computed = curveOfTile(job, chosen.ipu, tile);
@@ -36,14 +48,14 @@ function sourceOf(job, chosen) {
   return {
     curve: stated ?? computed,
     limit: ipu.bytesPerTile,
-    title: `tile ${grouped(tile)} of IPU ${chosen.ipu}`,
+    title: `tile ${grouped(tile)} of IPU ${ipu.number}`,
     check: step < 0 ? '' : `Warning: the variables of tile ${tile} do not sum to the profile's curve at step ${step}.`,
   };
 }
 
 /** Returns the table of the IPUs in a frame: {element, show: (sums, step)}. The sums must agree with the report's liveness. */
 function ipuSums(job) {
-  const warning = h('p', {class: 'bad', role: 'alert', hidden: true});
+  const problem = warning();
   const cells = job.report.ipus.map(() => [0, 1, 2, 3, 4, 5].map(() => h('td', {class: 'number'})));
   const head = [
     'IPU',
@@ -57,7 +69,7 @@ function ipuSums(job) {
   const element = h(
     'div',
     {class: 'table'},
-    warning,
+    problem,
     h(
       'table',
       {},
@@ -65,23 +77,23 @@ function ipuSums(job) {
       h(
         'tbody',
         {},
-        cells.map((row, k) => h('tr', {}, h('td', {class: 'number'}, String(k)), row)),
+        cells.map((row, k) => h('tr', {}, h('td', {class: 'number'}, String(job.report.ipus[k].number)), row)),
       ),
     ),
   );
   const show = (sums, step) => {
     const wrong = [];
     sums.forEach((sum, k) => {
-      const {liveness, capacity} = job.report.ipus[k];
+      const {liveness, capacity, number} = job.report.ipus[k];
       const stated = liveness.alwaysLive + (liveness.notAlwaysLive[step] ?? 0);
       if (sum.bytes !== stated) {
-        wrong.push(`IPU ${k}: ${bytes(sum.bytes)} on its tiles, ${bytes(stated)} in the profile`);
+        wrong.push(`IPU ${number}: ${exactBytes(sum.bytes)} on its tiles, ${exactBytes(stated)} in the profile`);
       }
       const texts = [
-        bytes(sum.bytes),
-        `${bytes(stated)} ${sum.bytes === stated ? '=' : '≠'}`,
-        `${((100 * sum.bytes) / capacity).toFixed(1)} %`,
-        `${bytes(sum.most)} (tile ${grouped(sum.fullest)})`,
+        exactBytes(sum.bytes),
+        `${exactBytes(stated)} ${sum.bytes === stated ? '=' : '≠'}`,
+        percentText(sum.bytes / capacity, 1),
+        `${exactBytes(sum.most)} (tile ${grouped(sum.fullest)})`,
         grouped(sum.over),
         grouped(sum.outside),
       ];
@@ -92,8 +104,8 @@ function ipuSums(job) {
         cells[k][4 + c].className = count > 0 ? 'number bad' : 'number';
       });
     });
-    warning.hidden = wrong.length === 0;
-    warning.textContent = wrong.length > 0 ? `Warning: sums differ at step ${step}. ${wrong.join('; ')}` : '';
+    problem.hidden = wrong.length === 0;
+    problem.textContent = wrong.length > 0 ? `Warning: sums differ at step ${step}. ${wrong.join('; ')}` : '';
   };
   return {element, show};
 }
@@ -104,7 +116,7 @@ const peakButtons = (job, peaks, goTo) =>
     h(
       'button',
       {onclick: () => goTo(peak.step), title: stepText(job, peak.step)},
-      `${k + 1}: step ${grouped(peak.step)}, ${bytes(peak.bytes)}`,
+      `${k + 1}: step ${grouped(peak.step)}, ${exactBytes(peak.bytes)}`,
     ),
   );
 
@@ -124,7 +136,7 @@ export const view = {
     const state = {waiting: false, peaks: []};
     chosen.source ??= 'all';
     const goTo = (step) => {
-      chosen.step = Math.min(Math.max(step, 0), steps - 1);
+      chosen.step = clamp(step, 0, steps - 1);
       zoom.include(chosen.step);
       soon();
     };
@@ -158,14 +170,10 @@ export const view = {
       step: 1,
       value: chosen.step,
       'aria-label': 'step of the Program',
-      oninput: (event) => {
-        chosen.step = Number(event.target.value);
-        zoom.include(chosen.step);
-        soon();
-      },
+      oninput: (event) => goTo(Number(event.target.value)),
     });
-    const stepNumber = numberInput(steps - 1, goTo);
-    const tileNumber = numberInput(0, (tile) => chooseTile(chosen.ipu, tile));
+    const stepNumber = numberInput(steps - 1, chosen.step, goTo);
+    const tileNumber = numberInput(0, chosen.tile, (tile) => chooseTile(chosen.ipu, tile));
     const around = [
       ['previous peak', -1],
       ['next peak', 1],
@@ -182,29 +190,14 @@ export const view = {
         text,
       ),
     );
-    const select = h('div');
+    const ipus = h('div');
     const buttons = h('div', {class: 'controls'});
     const caption = h('span');
-    const curveCheck = h('p', {class: 'bad', role: 'alert'});
+    const curveCheck = warning();
     const hint = h('p', {class: 'hint'});
 
     const hoverText = (step) =>
-      `${stepText(job, step)}: ${bytes(chart.curve.alwaysLive + (chart.curve.notAlwaysLive[step] ?? 0))} live`;
-
-    function numberInput(max, action) {
-      return h('input', {
-        type: 'number',
-        min: 0,
-        max,
-        style: 'width:100px',
-        oninput: (event) => {
-          const value = Number(event.target.value);
-          if (event.target.value !== '' && value >= 0 && value <= Number(event.target.max)) {
-            action(value);
-          }
-        },
-      });
-    }
+      `${stepText(job, step)}: ${exactBytes(chart.curve.alwaysLive + (chart.curve.notAlwaysLive[step] ?? 0))} live`;
 
     function chooseTile(ipu, tile) {
       const moved = ipu !== chosen.ipu;
@@ -220,7 +213,8 @@ export const view = {
       Object.assign(chart, sourceOf(job, chosen));
       const {peaks} = chart.curve.peaks.length > 0 ? chart.curve : job.report.ipus[chosen.ipu].liveness;
       state.peaks = peaks;
-      const owner = peaks === chart.curve.peaks ? chart.title : `all tiles of IPU ${chosen.ipu}`;
+      const owner =
+        peaks === chart.curve.peaks ? chart.title : `all tiles of IPU ${job.report.ipus[chosen.ipu].number}`;
       buttons.replaceChildren(peaks.length > 0 ? `highest peaks of ${owner}` : '', ...peakButtons(job, peaks, goTo));
       caption.textContent =
         `Live bytes of ${chart.title} at each step of the Program, in the Program's order (not a time). ` +
@@ -228,7 +222,7 @@ export const view = {
         'If several steps share a pixel, the fullest of them is drawn. Red: beyond the memory. Numbers: the highest peaks.';
       curveCheck.textContent = chart.check;
       curveCheck.hidden = chart.check === '';
-      select.replaceChildren(ipuSelect(job, chosen.ipu, (k) => chooseTile(k, chosen.tile)));
+      ipus.replaceChildren(ipuSelect(job, chosen.ipu, (k) => chooseTile(k, chosen.tile)));
       tileNumber.max = job.memory.ipus[chosen.ipu].tiles - 1;
       curve.redraw();
     }
@@ -264,27 +258,25 @@ export const view = {
       }
     }
 
-    const source = h(
-      'select',
-      {
-        onchange: (event) => {
-          chosen.source = event.target.value;
-          showSource();
-          soon();
-        },
-      },
+    const source = select(
       [
         ['all', 'all tiles'],
         ['fullest', 'the fullest tile'],
         ['chosen', 'the chosen tile'],
-      ].map(([value, text]) => h('option', {value, selected: value === chosen.source}, text)),
+      ],
+      chosen.source,
+      (value) => {
+        chosen.source = value;
+        showSource();
+        soon();
+      },
     );
     root.append(
       h('h1', {}, 'Liveness'),
       h(
         'div',
         {class: 'controls'},
-        select,
+        ipus,
         h('label', {}, 'curve of ', source),
         zoomControls(zoom, 'steps', () => chosen.step),
       ),
@@ -318,7 +310,7 @@ export const view = {
           'A cell for each tile, row by row, 64 in a row. Colour: live bytes relative to the memory of the tile, without gaps. ',
           'Click a tile, or use the arrow keys; Page Up and Page Down change the IPU.',
         ],
-        scaleLegend(h, job.report.ipus[0].bytesPerTile),
+        scaleLegend(job.report.ipus[0].bytesPerTile),
         tiles,
       ),
       sums.element,
@@ -329,6 +321,6 @@ export const view = {
     );
     showSource();
     frame();
-    setTimeout(frame); // The first frame also lays out the page, so its time is not that of a frame.
+    setTimeout(frame); // The first frame also lays out the page, so its time is not typical.
   },
 };

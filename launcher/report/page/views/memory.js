@@ -1,16 +1,60 @@
-import {facts, figure, grouped, h, legend, table} from '../dom.js';
-import {checkTiles, tilesOf, verdictOf} from '../parts/checks.js';
-import {bytes, chosenOf, ipuSelect, stepLink, stepText} from '../parts/steps.js';
+import {
+  exactBytes,
+  facts,
+  figure,
+  grouped,
+  h,
+  legend,
+  numberInput,
+  numeric,
+  select,
+  spanText,
+  sumOf,
+  table,
+  verdictOf,
+} from '../dom.js';
+import {tilesOf} from '../data.js';
+import {chosenOf, ipuSelect, stepLink, stepText} from '../parts/steps.js';
 import {partsOf, tileBars} from '../parts/tile_bars.js';
 import {variablesOf} from '../parts/variables.js';
 import {Zoom, zoomControls} from '../parts/zoom.js';
 
-const spansText = (spans) => {
-  const texts = spans
-    .slice(0, 6)
-    .map(({first, last}) => (first === last ? grouped(first) : `${grouped(first)} to ${grouped(last)}`));
-  return texts.join(', ') + (spans.length > 6 ? `, and ${grouped(spans.length - 6)} more spans` : '');
-};
+const spansText = (spans) =>
+  spans.slice(0, 6).map(spanText).join(', ') +
+  (spans.length > 6 ? `, and ${grouped(spans.length - 6)} more spans` : '');
+
+/** Returns a list of differences for the tiles of an IPU, between sums of parts and the profile's bytes, as texts. */
+function checkTiles(job, k) {
+  const ipu = job.report.ipus[k];
+  const differences = [];
+  const compare = (name, sum, stated) => {
+    if (sum !== stated) {
+      differences.push(`${name}: the parts sum to ${exactBytes(sum)}, the profile says ${exactBytes(stated)}`);
+    }
+  };
+  let peaks = 0;
+  ipu.classes.forEach((one, c) => {
+    const tile = `tile ${one.tiles[0].first}`;
+    compare(`${tile}, always live by category`, sumOf(one.atPeak.alwaysLive), one.alwaysLive);
+    compare(`${tile}, not always live by category`, sumOf(one.atPeak.notAlwaysLive), one.notAlwaysLive);
+    compare(`${tile}, regions`, one.alwaysLive + one.notAlwaysLive + one.gaps, one.peak);
+    compare(`${tile}, overflow`, Math.max(0, one.peak - ipu.bytesPerTile), one.overflowed);
+    compare(
+      `${tile}, variables at step ${one.worstStep}`,
+      job.memory.bytesOfClasses(k, one.worstStep)[c],
+      one.alwaysLive + one.notAlwaysLive,
+    );
+    peaks += one.peak * tilesOf(one);
+  });
+  compare(`IPU ${ipu.number}, peaks of all tiles`, peaks, ipu.peak);
+  const {liveness} = ipu;
+  compare(
+    `IPU ${ipu.number}, categories at step ${liveness.worstStep}`,
+    sumOf(ipu.atPeak.alwaysLive) + sumOf(ipu.atPeak.notAlwaysLive),
+    liveness.alwaysLive + liveness.notAlwaysLive[liveness.worstStep],
+  );
+  return differences;
+}
 
 /** Returns the exact numbers of a tile: its sum in one sentence, and the bytes of each part. */
 function tileText(job, k, tile, parts) {
@@ -18,45 +62,33 @@ function tileText(job, k, tile, parts) {
   const one = ipu.classes[job.memory.ipus[k].classOf[tile]];
   const rest =
     one.overflowed > 0
-      ? h('span', {class: 'bad'}, `${bytes(one.overflowed)} beyond the tile's memory`)
-      : `${bytes(ipu.bytesPerTile - one.peak)} unused`;
+      ? h('span', {class: 'bad'}, `${exactBytes(one.overflowed)} beyond the tile's memory`)
+      : `${exactBytes(ipu.bytesPerTile - one.peak)} unused`;
   return [
     h(
       'p',
       {},
       h('strong', {}, `Tile ${grouped(tile)}: `),
-      `peak ${bytes(one.peak)} = ${bytes(one.alwaysLive)} always live + `,
-      `${bytes(one.notAlwaysLive)} live at ${stepText(job, one.worstStep)} + ${bytes(one.gaps)} gaps left by the plan; `,
+      `peak ${exactBytes(one.peak)} = ${exactBytes(one.alwaysLive)} always live + `,
+      `${exactBytes(one.notAlwaysLive)} live at ${stepText(job, one.worstStep)} + ${exactBytes(one.gaps)} gaps left by the plan; `,
       rest,
       '.',
     ),
-    legend(parts.map((part) => [part.name, part.colour, bytes(part.of(one))])),
+    legend(parts.map((part) => [part.name, part.colour, exactBytes(part.of(one))])),
   ];
 }
 
 function tileTable(job, data, k, choose) {
   const ipu = job.report.ipus[k];
-  const number = (title, key, help) => ({
-    title,
-    value: (row) => row[key],
-    text: (row) => bytes(row[key]),
-    number: true,
-    help,
-  });
+  const number = (title, key, help) => numeric(title, (row) => row[key], exactBytes, help);
   const columns = [
     {title: 'tiles', value: (row) => row.tiles[0].first, text: (row) => spansText(row.tiles)},
-    {
-      title: 'number',
-      value: tilesOf,
-      text: (row) => grouped(tilesOf(row)),
-      number: true,
-      help: 'tiles with these contents',
-    },
+    numeric('number', tilesOf, grouped, 'tiles with these contents'),
     number('peak', 'peak', 'always live + not always live + gaps'),
     number('always live', 'alwaysLive'),
     number('not always live', 'notAlwaysLive', "at the tile's worst step"),
     number('gaps', 'gaps', 'unused bytes below the peak that the plan leaves between variables'),
-    number('overflowed', 'overflowed', `bytes of the peak beyond ${bytes(ipu.bytesPerTile)}`),
+    number('overflowed', 'overflowed', `bytes of the peak beyond ${exactBytes(ipu.bytesPerTile)}`),
     {title: 'worst step', value: (row) => row.worstStep, text: (row) => stepLink(job, data, row.worstStep)},
   ];
   const rows = table(columns, ipu.classes, {
@@ -72,20 +104,26 @@ function tileTable(job, data, k, choose) {
 
 function overview(job, k) {
   const ipu = job.report.ipus[k];
-  const over = ipu.classes.reduce((sum, one) => sum + (one.overflowed > 0 ? tilesOf(one) : 0), 0);
-  const gaps = ipu.classes.reduce((sum, one) => sum + one.gaps * tilesOf(one), 0);
+  const over = sumOf(ipu.classes, (one) => (one.overflowed > 0 ? tilesOf(one) : 0));
+  const gaps = sumOf(ipu.classes, (one) => one.gaps * tilesOf(one));
   const border =
     ipu.interleavedFrom > 0
-      ? `from offset ${bytes(ipu.interleavedFrom)} on. The plan allocates bytes regardless of that border, ` +
+      ? `from offset ${exactBytes(ipu.interleavedFrom)} on. The plan allocates bytes regardless of that border, ` +
         'so the regions below are by time only.'
       : 'unknown for this chip. The plan allocates bytes without regard to interleaved memory.';
   return facts([
-    ['tiles', `${grouped(job.memory.ipus[k].tiles)}, ${bytes(ipu.bytesPerTile)} each; ${bytes(ipu.capacity)} in all`],
-    ['peaks', `${bytes(ipu.peak)}, the sum of all tiles' own peaks; ${bytes(gaps)} of it are gaps left by the plan`],
+    [
+      'tiles',
+      `${grouped(job.memory.ipus[k].tiles)}, ${exactBytes(ipu.bytesPerTile)} each; ${exactBytes(ipu.capacity)} in all`,
+    ],
+    [
+      'peaks',
+      `${exactBytes(ipu.peak)}, the sum of all tiles' own peaks; ${exactBytes(gaps)} of it are gaps left by the plan`,
+    ],
     [
       'fullest tile',
-      `${bytes(ipu.balance.max)} (tile ${grouped(ipu.balance.maxTile)}); mean ${bytes(ipu.balance.mean)}, rounded down; ` +
-        `least ${bytes(ipu.balance.min)} (tile ${grouped(ipu.balance.minTile)})`,
+      `${exactBytes(ipu.balance.max)} (tile ${grouped(ipu.balance.maxTile)}); mean ${exactBytes(ipu.balance.mean)}, rounded down; ` +
+        `least ${exactBytes(ipu.balance.min)} (tile ${grouped(ipu.balance.minTile)})`,
     ],
     ['tiles over their memory', over > 0 ? h('span', {class: 'bad'}, grouped(over)) : 'none'],
     ['interleaved region', border],
@@ -128,44 +166,22 @@ export const view = {
       chart.hover = (tile) => tell(tile ?? chosen.tile);
       const bars = tileBars(chart);
       zoom.onchange = () => bars.redraw();
-      const number = h('input', {
-        type: 'number',
-        min: 0,
-        max: tiles - 1,
-        value: chosen.tile,
-        style: 'width:90px',
-        oninput: (event) => {
-          const tile = Number(event.target.value);
-          if (event.target.value !== '' && tile >= 0 && tile < tiles) {
-            chart.choose(tile);
-          }
-        },
+      const number = numberInput(tiles - 1, chosen.tile, chart.choose);
+      const regions = select(['category', 'region'], state.byRegion ? 'region' : 'category', (value) => {
+        state.byRegion = value === 'region';
+        chart.parts = partsOf(job.report, ipu, state.byRegion);
+        chart.choose(chosen.tile);
       });
-      const regions = h(
-        'select',
-        {
-          onchange: (event) => {
-            state.byRegion = event.target.value === 'region';
-            chart.parts = partsOf(job.report, ipu, state.byRegion);
-            chart.choose(chosen.tile);
-          },
-        },
-        ['category', 'region'].map((name) =>
-          h('option', {value: name, selected: (name === 'region') === state.byRegion}, name),
-        ),
-      );
-      const scale = h(
-        'select',
-        {
-          onchange: (event) => {
-            state.scale = event.target.value;
-            bars.redraw();
-          },
-        },
+      const scale = select(
         [
           ['memory', "the tile's memory"],
           ['fullest', 'the fullest tile'],
-        ].map(([value, text]) => h('option', {value, selected: state.scale === value}, text)),
+        ],
+        state.scale,
+        (value) => {
+          state.scale = value;
+          bars.redraw();
+        },
       );
       tell(chosen.tile);
       return [
@@ -190,7 +206,7 @@ export const view = {
         verdictOf(
           checkTiles(job, k),
           `Checked: the parts of each bar sum to the tile's peak in the profile (${grouped(tiles)} tiles in ` +
-            `${grouped(ipu.classes.length)} groups with equal contents), and all peaks to ${bytes(ipu.peak)}.`,
+            `${grouped(ipu.classes.length)} groups with equal contents), and all peaks to ${exactBytes(ipu.peak)}.`,
         ),
         h('h2', {}, 'Tiles by contents'),
         h(
@@ -202,7 +218,7 @@ export const view = {
           chart.choose(tile);
           bars.focus();
         }),
-        h('h2', {}, `Variables of IPU ${k}`),
+        h('h2', {}, `Variables of IPU ${ipu.number}`),
         ...variablesOf(job, data, k),
       ];
     }

@@ -1,5 +1,20 @@
 // The operations of the job: where the cycles of a call go.
-import {bytesText, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
+import {
+  bytesText,
+  exactBytes,
+  facts,
+  figure,
+  grouped,
+  h,
+  numeric,
+  percentText,
+  secondsText,
+  select,
+  sumOf,
+  table,
+  warning,
+} from '../dom.js';
+import {cyclesOf, layersOf} from '../parts/steps.js';
 
 /** The kinds of cycles of a Cost, with their titles and whether they take time on the tiles. */
 export const cycleKinds = [
@@ -12,9 +27,7 @@ export const cycleKinds = [
   ['backgroundCycles', 'links in background', false],
   ['ioCycles', 'I/O tiles', false],
 ];
-const onTiles = cycleKinds.filter(([, , busy]) => busy).map(([name]) => name);
 const rowsText = (count) => (count === 1 ? '1 row' : `${grouped(count)} rows`);
-const sumOf = (list, of) => list.reduce((sum, one) => sum + of(one), 0);
 
 /** Returns ascending IPUs as text: "0-3, 8". */
 const ipusText = (ipus) =>
@@ -27,7 +40,7 @@ const ipusText = (ipus) =>
     .join(', ');
 
 /** Returns the layer of an operation: the layer of a stage with that prefix or, without one, the name up to its first number. */
-export function layerOf(name, layers) {
+function layerNamed(name, layers) {
   const plain = name.replace(/^(evaluate|outlined\.\d+)\//, '');
   const layer = layers.find((one) => plain === one || plain.startsWith(`${one}.`));
   if (layer || !plain) {
@@ -52,7 +65,7 @@ function temporariesOf(report) {
       (byName.get(row.name) ?? []).filter(
         (one) => one.alwaysLive || one.lives.some((span) => span.first <= row.step && row.step <= span.last),
       ),
-      (one) => Number(one.bytes),
+      (one) => one.bytes,
     );
 }
 
@@ -60,22 +73,17 @@ function temporariesOf(report) {
 export function operationRows(job) {
   const {report} = job;
   const temporaries = temporariesOf(report);
-  const layers = (job.profile.device?.stages ?? [])
-    .flatMap((stage) => stage.layers ?? [])
-    .sort((a, b) => b.length - a.length);
+  const layers = layersOf(job);
   return report.operators.map((row) => {
-    const ipus = row.ipus ?? [];
-    const cost = Object.fromEntries(cycleKinds.map(([name]) => [name, Number(row.cost?.[name] ?? 0) * ipus.length]));
+    const cost = Object.fromEntries(cycleKinds.map(([name]) => [name, row.cost[name] * row.ipus.length]));
     return {
       ...row,
-      ipus,
       cost,
-      cycles: sumOf(onTiles, (name) => cost[name]),
-      flops: Number(row.cost?.flops ?? 0) * ipus.length,
-      calls: Number(row.calls ?? 0),
-      peak: row.shareOfPeak ?? 0,
+      cycles: cyclesOf(cost),
+      flops: row.cost.flops * row.ipus.length,
+      peak: row.shareOfPeak,
       temporary: temporaries(row),
-      layer: layerOf(row.name ?? '', layers),
+      layer: layerNamed(row.name, layers),
     };
   });
 }
@@ -114,7 +122,6 @@ function groupsOf(rows, key) {
 
 /** Returns the columns that operations and groups have in common. `total` is the sum that shares refer to. */
 function costColumns(rows, total) {
-  const cycles = (title, of, help) => ({title, number: true, help, value: of, text: (row) => grouped(of(row))});
   const used = cycleKinds.filter(([kind]) => rows.some((row) => row.cost[kind] > 0));
   const bar = (row) =>
     h(
@@ -124,8 +131,8 @@ function costColumns(rows, total) {
       percentText(row.cycles / Math.max(total, 1)),
     );
   return [
-    cycles('calls', (row) => row.calls, 'executions in one call'),
-    cycles('cycles', (row) => row.cycles, 'cycles of all its executions, summed over its IPUs'),
+    numeric('calls', (row) => row.calls, grouped, 'executions in one call'),
+    numeric('cycles', (row) => row.cycles, grouped, 'cycles of all its executions, summed over its IPUs'),
     {
       title: 'share',
       number: true,
@@ -133,28 +140,16 @@ function costColumns(rows, total) {
       value: (row) => row.cycles,
       text: bar,
     },
-    ...used.map(([kind, title]) => cycles(title, (row) => row.cost[kind])),
-    cycles('FLOPs', (row) => row.flops, 'a multiply-add counts as two'),
-    {
-      title: 'of peak',
-      number: true,
-      help: 'share of the peak of the matrix units while it runs',
-      value: (row) => row.peak,
-      text: (row) => percentText(row.peak),
-    },
-    {
-      title: 'temporaries',
-      number: true,
-      help: 'temporary bytes on all tiles together',
-      value: (row) => row.temporary,
-      text: (row) => (row.temporary > 0 ? bytesText(row.temporary) : '0 B'),
-    },
+    ...used.map(([kind, title]) => numeric(title, (row) => row.cost[kind])),
+    numeric('FLOPs', (row) => row.flops, grouped, 'a multiply-add counts as two'),
+    numeric('of peak', (row) => row.peak, percentText, 'share of the peak of the matrix units while it runs'),
+    numeric('temporaries', (row) => row.temporary, bytesText, 'temporary bytes on all tiles together'),
   ];
 }
 
 function operationColumns(rows, total) {
   return [
-    {title: 'step', number: true, value: (row) => row.step, text: (row) => grouped(row.step)},
+    numeric('step', (row) => row.step),
     {title: 'operation', value: (row) => row.operation},
     {
       title: 'name',
@@ -165,13 +160,13 @@ function operationColumns(rows, total) {
     ...costColumns(rows, total),
     {
       title: 'plan',
-      value: (row) => row.plan ?? '',
-      text: (row) => h('span', {class: 'plan', title: row.plan || null}, row.plan ?? ''),
+      value: (row) => row.plan,
+      text: (row) => h('span', {class: 'plan', title: row.plan || null}, row.plan),
     },
   ];
 }
 
-/** Returns what the sums of the step function's rows and the device's step cost say about each other. */
+/** Compares the sums of the step function's rows with the device's cost of a step. */
 function checkTotals(job, rows) {
   const cost = job.profile.device?.stepCost;
   if (!cost) {
@@ -206,11 +201,7 @@ function checkTotals(job, rows) {
         `Transfers overlap with other work, so their cycles differ: ${list}. The step counts only the time that the tiles wait for them; `,
         "the table counts the length of each transfer. All other sums equal the profile's cost of one call.",
       )
-    : h(
-        'p',
-        {class: 'bad', role: 'alert'},
-        `The sums differ from the profile's cost of one call of ${job.report.stepFunction}: ${list}.`,
-      );
+    : warning(`The sums differ from the profile's cost of one call of ${job.report.stepFunction}: ${list}.`);
 }
 
 /** Returns a sentence about the rows that other host functions execute. */
@@ -248,7 +239,7 @@ function detailsOf(row, clock) {
       ],
       row.attributes && ['attributes', row.attributes],
       row.plan && ['plan', row.plan],
-      ['temporaries', `${grouped(row.temporary)} B on all tiles together`],
+      ['temporaries', `${exactBytes(row.temporary)} on all tiles together`],
     ]),
   );
 }
@@ -279,7 +270,7 @@ export const view = {
       const columns = key
         ? [
             {title: state.group, value: (row) => row.name},
-            {title: 'rows', number: true, value: (row) => row.rows.length, text: (row) => grouped(row.rows.length)},
+            numeric('rows', (row) => row.rows.length),
             ...costColumns(shown, total.cycles),
           ]
         : operationColumns(shown, total.cycles);
@@ -341,29 +332,23 @@ export const view = {
       ]);
     }
 
-    const select = (label, values, field) =>
+    const choice = (label, values, field) =>
       h(
         'label',
         {},
         `${label} `,
-        h(
-          'select',
-          {
-            onchange: (event) => {
-              state[field] = event.target.value;
-              draw();
-            },
-          },
-          values.map((value) => h('option', {value, selected: value === state[field]}, value)),
-        ),
+        select(values, state[field], (value) => {
+          state[field] = value;
+          draw();
+        }),
       );
     root.append(
       h('h1', {}, 'Operations'),
       h(
         'div',
         {class: 'controls'},
-        select('function that the host calls', hosts, 'host'),
-        select('group by', Object.keys(groupings), 'group'),
+        choice('function that the host calls', hosts, 'host'),
+        choice('group by', Object.keys(groupings), 'group'),
       ),
       place,
       details,

@@ -1,75 +1,69 @@
-import {figure, grouped, h, secondsText, table} from '../dom.js';
+import {
+  counted,
+  exactBytes,
+  figure,
+  grouped,
+  h,
+  numeric,
+  percentText,
+  secondsText,
+  sumOf,
+  table,
+  verdictOf,
+} from '../dom.js';
 import {CallGraph, eachNode, kindOf} from '../parts/call_graph.js';
-import {verdictOf} from '../parts/checks.js';
 import {ProgramTree} from '../parts/program_tree.js';
-import {bytes, counted} from '../parts/steps.js';
 
 const codeCategories = ['vertex code', 'vertex state', 'control code', 'exchange code'];
 
 /** Returns the table of code by IPU, with a check against the profile's bytes at the IPU's peak. */
 function codeSizes(job) {
   const {report} = job;
-  const rows = report.ipus.map(() => codeCategories.map(() => ({bytes: 0, share: 0})));
-  report.variables.forEach((variable) => {
-    const column = codeCategories.indexOf(variable.category);
-    if (column >= 0 && variable.ipu < rows.length) {
-      const cell = rows[variable.ipu][column];
-      cell.bytes += variable.bytes;
-      cell.share += variable.largestShare;
-    }
-  });
+  const rows = report.ipus.map((ipu) => ({
+    ipu,
+    cells: codeCategories.map((category) => {
+      const code = report.variables.filter((one) => one.ipu === ipu.number && one.category === category);
+      return {bytes: sumOf(code, (one) => one.bytes), share: sumOf(code, (one) => one.largestShare)};
+    }),
+  }));
   const differences = [];
-  rows.forEach((row, k) =>
-    row.forEach((cell, c) => {
+  rows.forEach(({ipu, cells}) =>
+    cells.forEach((cell, c) => {
       const index = report.categories.indexOf(codeCategories[c]);
-      const {alwaysLive, notAlwaysLive} = report.ipus[k].atPeak;
+      const {alwaysLive, notAlwaysLive} = ipu.atPeak;
       const stated = index < 0 ? 0 : alwaysLive[index] + notAlwaysLive[index];
       if (cell.bytes !== stated) {
         differences.push(
-          `IPU ${k}, ${codeCategories[c]}: ${bytes(cell.bytes)} in variables, ${bytes(stated)} in the profile`,
+          `IPU ${ipu.number}, ${codeCategories[c]}: ${exactBytes(cell.bytes)} in variables, ${exactBytes(stated)} in the profile`,
         );
       }
     }),
   );
-  const sum = (row) => row.reduce((all, cell) => all + cell.bytes, 0);
+  const sum = ({cells}) => sumOf(cells, (cell) => cell.bytes);
   const columns = [
-    {title: 'IPU', value: (row) => row.k, number: true},
-    ...codeCategories.map((title, c) => ({
-      title,
-      value: ({row}) => row[c].bytes,
-      text: ({row}) => bytes(row[c].bytes),
-      number: true,
-      help: 'bytes on all tiles together',
-    })),
-    {title: 'all', value: ({row}) => sum(row), text: ({row}) => bytes(sum(row)), number: true},
-    {
-      title: 'of the IPU',
-      value: ({row}) => sum(row),
-      text: ({row, k}) => `${((100 * sum(row)) / report.ipus[k].capacity).toFixed(1)} %`,
-      number: true,
-    },
-    {
-      title: 'most on one tile',
-      value: ({row}) => row.reduce((all, cell) => all + cell.share, 0),
-      text: ({row}) => bytes(row.reduce((all, cell) => all + cell.share, 0)),
-      number: true,
-      help: 'sum of the largest shares of each kind',
-    },
+    numeric('IPU', ({ipu}) => ipu.number),
+    ...codeCategories.map((title, c) =>
+      numeric(title, ({cells}) => cells[c].bytes, exactBytes, 'bytes on all tiles together'),
+    ),
+    numeric('all', sum, exactBytes),
+    {...numeric('of the IPU', sum), text: (row) => percentText(sum(row) / row.ipu.capacity, 1)},
+    numeric(
+      'most on one tile',
+      ({cells}) => sumOf(cells, (cell) => cell.share),
+      exactBytes,
+      'sum of the largest shares of each kind',
+    ),
   ];
   return [
     figure(
       'Bytes of code on all tiles of each IPU; code is always live. Vertex state is what vertices keep beside their code.',
-      table(
-        columns,
-        rows.map((row, k) => ({row, k})),
-        {label: 'code'},
-      ),
+      table(columns, rows, {label: 'code'}),
     ),
     verdictOf(differences, 'Checked: the sizes sum to the bytes of these categories at the peak of each IPU.'),
   ];
 }
 
-/** Returns what one copy of a function holds, as text: its most frequent operations. */
+/** Returns the most frequent operations in one copy of a function, as text. */
 function contentsText(one) {
   const kinds = new Map();
   eachNode(one.tree.nodes, (node) => {
@@ -93,14 +87,14 @@ function outlined(job, graph, tree) {
     return [h('p', {}, 'No function is called from more than one place, so every step has its own code.')];
   }
   const clock = job.profile.device?.clockHz;
-  const inlined = [...graph.functions.values()].reduce((sum, one) => sum + (one.sites === 0 ? one.inlined : 0), 0);
-  const number = (title, value, help) => ({
-    title,
-    value: ({one}) => value(one),
-    text: ({one}) => grouped(Math.round(value(one))),
-    number: true,
-    help,
-  });
+  const inlined = sumOf([...graph.functions.values()], (one) => (one.sites === 0 ? one.inlined : 0));
+  const number = (title, of, help) =>
+    numeric(
+      title,
+      ({one}) => of(one),
+      (count) => grouped(Math.round(count)),
+      help,
+    );
   const columns = [
     {title: 'function', value: (row) => row.name},
     number('places', (one) => one.sites, 'calls of this function in the Program'),
@@ -110,12 +104,11 @@ function outlined(job, graph, tree) {
     number('cycles', (one) => one.cycles, 'device cycles of one execution'),
     ...(clock
       ? [
-          {
-            title: 'device time',
-            value: ({one}) => one.cycles,
-            text: ({one}) => secondsText(one.cycles / clock),
-            number: true,
-          },
+          numeric(
+            'device time',
+            ({one}) => one.cycles,
+            (cycles) => secondsText(cycles / clock),
+          ),
         ]
       : []),
     number('steps not repeated', (one) => (one.sites - 1) * one.steps, 'steps of one copy x (places - 1)'),

@@ -1,7 +1,20 @@
-import {colourOf, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
+import {
+  colourOf,
+  counted,
+  exactBytes,
+  facts,
+  figure,
+  grouped,
+  h,
+  numeric,
+  percentText,
+  secondsText,
+  sumOf,
+  table,
+  warning,
+} from '../dom.js';
 import {cellBar, shareBar} from '../parts/bars.js';
 import {view as execution} from './execution.js';
-import {bytes, counted} from '../parts/steps.js';
 import {view as why} from './why.js';
 
 const seconds = (value, clock) => `${secondsText(value)} (${clock} clock)`;
@@ -17,16 +30,18 @@ const activities = [
   ['Streaming Memory', 'streamingCycles', '#b07aa1'],
 ];
 
-/** Returns {ipu, tile, peak, bytesPerTile} of the fullest tile of the job, or null. */
+/** Returns {ipu, k, tile, peak, bytesPerTile} of the fullest tile of the job, or null; k is the place of the IPU in the list. */
 function fullestOf(profile) {
-  const ofReport = (profile.report?.ipus ?? []).map(({balance, bytesPerTile}, ipu) => ({
-    ipu,
+  const ofReport = (profile.report?.ipus ?? []).map(({number, balance, bytesPerTile}, k) => ({
+    ipu: number,
+    k,
     tile: balance.maxTile,
     peak: balance.max,
     bytesPerTile,
   }));
-  const ofPlan = (profile.plannedMemory ?? []).map(({fullestTile, fullestTilePeak, bytesPerTile}, ipu) => ({
-    ipu,
+  const ofPlan = (profile.plannedMemory ?? []).map(({fullestTile, fullestTilePeak, bytesPerTile}, k) => ({
+    ipu: k,
+    k,
     tile: fullestTile,
     peak: fullestTilePeak,
     bytesPerTile,
@@ -47,10 +62,12 @@ function plannedText(profile) {
     (best, one) => (best && best.peak / best.capacity >= one.peak / one.capacity ? best : one),
     null,
   );
-  return most ? `${bytes(most.peak)} of ${bytes(most.capacity)} on IPU ${most.k}` : 'its memory is not planned';
+  return most
+    ? `${exactBytes(most.peak)} of ${exactBytes(most.capacity)} on IPU ${most.k}`
+    : 'its memory is not planned';
 }
 
-/** Returns the verdict in one line, and what was said besides. */
+/** Returns the verdict in one line and, if there is more, the whole message. */
 function verdict(job) {
   const {profile} = job;
   if (!profile) {
@@ -67,14 +84,14 @@ function verdict(job) {
   const failed = job.failure ? h('span', {class: 'bad'}, 'The job failed. ') : null;
   if (fits(profile)) {
     const memory = fullest
-      ? `${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)} on the fullest tile (${tile})`
+      ? `${exactBytes(fullest.peak)} of ${exactBytes(fullest.bytesPerTile)} on the fullest tile (${tile})`
       : plannedText(profile);
     return h('p', {class: 'lead'}, failed, h('span', {class: 'good'}, 'Fits: '), memory, time, '.');
   }
   const over =
     fullest && fullest.peak > fullest.bytesPerTile
-      ? `${tile} needs ${bytes(fullest.peak)} of ${bytes(fullest.bytesPerTile)}, ` +
-        `${bytes(fullest.peak - fullest.bytesPerTile)} too many`
+      ? `${tile} needs ${exactBytes(fullest.peak)} of ${exactBytes(fullest.bytesPerTile)}, ` +
+        `${exactBytes(fullest.peak - fullest.bytesPerTile)} too many`
       : '';
   const [shortage, ...more] = (profile.report?.shortage ?? '').split('\n');
   const line = h(
@@ -120,20 +137,20 @@ function jobFacts(job) {
   ]);
 }
 
-/** States whether the device time lies inside what was compared with chips. */
+/** Returns whether jobs of this kind were compared with chips, and the error. */
 function comparedText(device) {
   return device.comparedError > 0
-    ? `within ${(100 * device.comparedError).toFixed(0)} % on published jobs of this kind`
+    ? `within ${percentText(device.comparedError, 0)} on published jobs of this kind`
     : h('span', {class: 'bad'}, 'never compared with a chip');
 }
 
 function timeFigure(profile) {
   const {device} = profile;
   const {stepCost, clockHz} = device;
-  const idle = device.ipus.reduce((sum, one) => sum + one.idleSeconds, 0) * clockHz;
-  const busy = device.ipus.reduce((sum, one) => sum + one.busySeconds, 0) * clockHz;
+  const idle = sumOf(device.ipus, (one) => one.idleSeconds) * clockHz;
+  const busy = sumOf(device.ipus, (one) => one.busySeconds) * clockHz;
   const parts = activities.map(([name, key, colour]) => ({name, colour, amount: stepCost[key] ?? 0}));
-  const sum = parts.reduce((all, part) => all + part.amount, 0);
+  const sum = sumOf(parts, (part) => part.amount);
   if (sum === 0) {
     return null;
   }
@@ -160,9 +177,7 @@ function timeFigure(profile) {
     shareBar(parts, sum + idle * batches, 'cycles'),
     agrees
       ? null
-      : h(
-          'p',
-          {class: 'bad', role: 'alert'},
+      : warning(
           `Warning: the activities sum to ${grouped(sum)} cycles, ` +
             `the IPUs are busy for ${grouped(Math.round(busy * batches))}.`,
         ),
@@ -184,10 +199,14 @@ function utilisation(device) {
       `Mean: ${percentText(device.utilisation)}.`,
     table(
       [
-        {title: 'IPU', value: (row) => row.k, number: true},
-        {title: 'busy', value: (row) => row.busy, text: (row) => secondsText(row.busy), number: true},
-        {title: 'waiting', value: (row) => row.idle, text: (row) => secondsText(row.idle), number: true},
-        {title: 'utilisation', value: (row) => row.part, text: (row) => percentText(row.part), number: true},
+        numeric('IPU', (row) => row.k),
+        numeric('busy', (row) => row.busy, secondsText),
+        numeric('waiting', (row) => row.idle, secondsText),
+        numeric(
+          'utilisation',
+          (row) => row.part,
+          (part) => percentText(part),
+        ),
         {title: '', value: (row) => row.part, text: (row) => cellBar(row.part, '#4e79a7')},
       ],
       rows,
@@ -203,38 +222,34 @@ function memoryBar(report, atPeak, peak, memory, restName) {
     colour: colourOf(k),
     amount: atPeak.alwaysLive[k] + atPeak.notAlwaysLive[k],
   }));
-  const live = parts.reduce((all, part) => all + part.amount, 0);
+  const live = sumOf(parts, (part) => part.amount);
   parts.push({name: restName, colour: '#b9bec5', amount: Math.max(0, peak - live)});
   parts.push({name: 'unused', colour: 'transparent', amount: Math.max(0, memory - peak)});
   return [
     shareBar(parts, Math.max(peak, memory), 'B', memory),
     live > peak
-      ? h(
-          'p',
-          {class: 'bad', role: 'alert'},
-          `Warning: the categories sum to ${bytes(live)}, more than the peak of ${bytes(peak)}.`,
-        )
+      ? warning(`Warning: the categories sum to ${exactBytes(live)}, more than the peak of ${exactBytes(peak)}.`)
       : null,
   ];
 }
 
 function memoryFigures(profile) {
   const {report} = profile;
-  const k = fullestOf(profile).ipu;
+  const {k, ipu: number} = fullestOf(profile);
   const ipu = report.ipus[k];
   return h(
     'div',
     {class: 'columns'},
     figure(
       [
-        `Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${k}, ${bytes(ipu.fullestTile.peak)} of ${bytes(ipu.bytesPerTile)}, `,
+        `Fullest tile: tile ${grouped(ipu.fullestTile.tile)} of IPU ${number}, ${exactBytes(ipu.fullestTile.peak)} of ${exactBytes(ipu.bytesPerTile)}, `,
         'at its worst step. Nothing is left out.',
       ],
       memoryBar(report, ipu.fullestTile.atPeak, ipu.fullestTile.peak, ipu.bytesPerTile, 'gaps left by the plan'),
     ),
     figure(
       [
-        `All tiles of IPU ${k} at its worst step: ${bytes(ipu.peak)} of ${bytes(ipu.capacity)}. `,
+        `All tiles of IPU ${number} at its worst step: ${exactBytes(ipu.peak)} of ${exactBytes(ipu.capacity)}. `,
         "The last part but one is what tiles need at other steps, and gaps: the sum of the tiles' own peaks minus what is live at this step.",
       ],
       memoryBar(report, ipu.atPeak, ipu.peak, ipu.capacity, 'peaks of tiles at other steps, and gaps'),
@@ -248,13 +263,13 @@ function plannedMemory(profile) {
   if (planned.length === 0) {
     return null;
   }
-  const number = (title, value, help) => ({title, value, text: (row) => bytes(value(row)), number: true, help});
+  const number = (title, value, help) => numeric(title, value, exactBytes, help);
   const measured = profile.measuredPeakBytes ?? [];
   return figure(
     'Memory of each IPU. Planned: the sum of the peaks of all tiles, with gaps.',
     table(
       [
-        {title: 'IPU', value: (row) => row.k, number: true},
+        numeric('IPU', (row) => row.k),
         number('planned peak', (row) => row.peak),
         number('capacity', (row) => row.capacity),
         number('always live', (row) => row.alwaysLive),
@@ -273,12 +288,12 @@ function plannedMemory(profile) {
   );
 }
 
-/** Returns what a run achieved: results, and times of this machine. */
+/** Returns the results of a run and its times on this machine. */
 function outcomeFacts({outcome, wall}) {
   if (!outcome || !(outcome.steps > 0)) {
     return null;
   }
-  const accuracy = (value) => (value >= 0 ? `${(100 * value).toFixed(2)} %` : null);
+  const accuracy = (value) => (value >= 0 ? percentText(value, 2) : null);
   return [
     h('h2', {}, 'Run'),
     facts([
@@ -313,12 +328,12 @@ function slowestStage(device) {
   (device?.stages ?? []).forEach((stage) =>
     costs.set(stage.ipu, (costs.get(stage.ipu) ?? 0) + stage.forwardCycles + stage.backwardCycles),
   );
-  const mean = [...costs.values()].reduce((sum, one) => sum + one, 0) / costs.size;
+  const mean = sumOf([...costs.values()]) / costs.size;
   const [ipu, most] = [...costs].reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0]);
   return costs.size > 1 && most > 1.05 * mean ? {ipu, ratio: most / mean} : null;
 }
 
-/** Returns what to look at next, as list items. */
+/** Returns suggestions for what to look at next, as list items. */
 function nextSteps(job, data) {
   const index = data.jobs.indexOf(job);
   const to = (id, text) => h('a', {href: `#${id}/${index}`}, text);
@@ -340,7 +355,7 @@ function nextSteps(job, data) {
   }
   const host = profile?.device?.stepCost;
   const parts = host ? activities.map(([, key]) => host[key] ?? 0) : [];
-  if (host && host.hostCycles + host.streamingCycles > 0.3 * parts.reduce((a, b) => a + b, 0)) {
+  if (host && host.hostCycles + host.streamingCycles > 0.3 * sumOf(parts)) {
     const text = 'a large part of the time goes to transfers from the host or Streaming Memory.';
     items.push(execution.applies(job, data) ? [to('execution', 'Execution'), `: ${text}`] : text);
   }
@@ -401,8 +416,8 @@ export const view = {
           device.totalSeconds > 0 && ['everything executed', seconds(device.totalSeconds, 'device')],
           device.host?.bytesToDevice > 0 && [
             'host',
-            `${bytes(Math.round(device.host.bytesToDevice))} to the device and ` +
-              `${bytes(Math.round(device.host.bytesFromDevice))} from it, in ${secondsText(device.host.streamSeconds)} (device clock)`,
+            `${exactBytes(Math.round(device.host.bytesToDevice))} to the device and ` +
+              `${exactBytes(Math.round(device.host.bytesFromDevice))} from it, in ${secondsText(device.host.streamSeconds)} (device clock)`,
           ],
         ]),
         timeFigure(profile),

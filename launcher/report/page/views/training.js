@@ -1,5 +1,6 @@
 // How training went: curves, the speed of the replicas, restarts, and where the time went.
-import {colourOf, facts, figure, grouped, h, legend, percentText, secondsText} from '../dom.js';
+import {colourOf, counted, facts, figure, grouped, h, legend, percentText, secondsText, sumOf} from '../dom.js';
+import {stackBar} from '../parts/bars.js';
 import {curveFigure, numberText} from '../parts/uplot_curves.js';
 import {readReplicas, replicaMap, slowSentence} from '../parts/replicas.js';
 
@@ -87,7 +88,7 @@ function speedFigure(all, job) {
   return curveFigure({
     title: unit,
     caption:
-      `of all replicas, as a mean over ${grouped(every)} ${every === 1 ? 'step' : 'steps'}, without evaluations. ` +
+      `of all replicas, as a mean over ${counted(every, 'step')}, without evaluations. ` +
       `Wall clock of this machine, not the speed of IPUs.${batch ? ` ${grouped(batch)} samples a step.` : ''}`,
     x: 'step',
     xs: order.map((k) => xs[k]),
@@ -131,7 +132,7 @@ function redoneAfterRestarts(attempts) {
 
 const attemptText = ({attempt, begin, end}) =>
   `attempt ${attempt}: steps ${grouped(begin.steps)} to ${grouped(end.steps)} in ` + secondsText(end.wall - begin.wall);
-const restartsText = (count) => (count === 0 ? 'no restart' : count === 1 ? '1 restart' : `${grouped(count)} restarts`);
+const restartsText = (count) => (count === 0 ? 'no restart' : counted(count, 'restart'));
 
 function attemptsSection(job, rows, replicas) {
   const attempts = replicas?.attempts ?? [];
@@ -173,14 +174,15 @@ function goodputSection(goodput) {
   const fields = Object.entries(goodput).filter(
     ([name, value]) => /Seconds$/.test(name) && name !== 'totalSeconds' && typeof value === 'number',
   );
-  const sum = fields.reduce((total, [, value]) => total + value, 0);
+  const sum = sumOf(fields, ([, value]) => value);
   const total = Number(goodput.totalSeconds ?? sum);
   const rest = total - sum;
   const parts = Math.abs(rest) > 1e-6 * Math.max(total, 1) && rest > 0 ? [...fields, ['otherSeconds', rest]] : fields;
   const shown = parts.map(([name, value], k) => ({
-    name,
-    value,
+    name: causeText(name),
     colour: name === 'otherSeconds' ? '#9aa5b1' : colourOf(k),
+    amount: value / Math.max(total, 1e-9),
+    text: secondsText(value),
   }));
   const productive = Number(goodput.productiveSeconds ?? NaN);
   return [
@@ -194,37 +196,23 @@ function goodputSection(goodput) {
         'The parts sum to the total.',
       ],
       sum > total * 1.000001 && h('p', {class: 'bad'}, `The parts sum to ${secondsText(sum)}, more than the total.`),
-      h(
-        'div',
-        {class: 'stack', role: 'img', 'aria-label': 'parts of the wall time'},
-        shown
-          .filter((one) => one.value > 0)
-          .map((one) =>
-            h('span', {
-              style: `background:${one.colour};flex:${one.value / Math.max(total, 1e-9)} 0 0`,
-              title: `${causeText(one.name)}: ${secondsText(one.value)}`,
-            }),
-          ),
+      stackBar(
+        shown.filter((one) => one.amount > 0),
+        'parts of the wall time',
       ),
-      legend(
-        shown.map((one) => [
-          causeText(one.name),
-          one.colour,
-          `${secondsText(one.value)}, ${percentText(one.value / Math.max(total, 1e-9))}`,
-        ]),
-      ),
+      legend(shown.map((one) => [one.name, one.colour, `${one.text}, ${percentText(one.amount)}`])),
     ),
   ];
 }
 
-/** Returns what the last rows say, as facts. */
+/** Returns the values of the last rows, as facts. */
 function lastFacts(rows, job) {
   const last = (split) => rows.filter((row) => row.split === split).at(-1);
   const text = (row) =>
     row &&
     `step ${grouped(row.step)}: ${['loss', 'accuracy']
       .filter((name) => Number.isFinite(row[name]))
-      .map((name) => `${name} ${name === 'accuracy' ? `${(100 * row[name]).toFixed(2)} %` : numberText(row[name])}`)
+      .map((name) => `${name} ${name === 'accuracy' ? percentText(row[name], 2) : numberText(row[name])}`)
       .join(', ')}`;
   const end = rows.at(-1);
   const wall = job.profile?.wall;

@@ -1,21 +1,32 @@
 // Why the job does not fit in memory, and which changes would make it fit.
-import {bytesText, colourOf, facts, figure, grouped, h, percentText, secondsText, table} from '../dom.js';
+import {
+  bytesText,
+  colourOf,
+  exactBytes,
+  facts,
+  figure,
+  grouped,
+  h,
+  numeric,
+  percentText,
+  secondsText,
+  sumOf,
+  swatch,
+  table,
+} from '../dom.js';
+import {stackBar} from '../parts/bars.js';
 
 /** Returns the fullest tile of each IPU: [{ipu, tile, needed, available, over}]. */
 function fullestTiles(job) {
-  return (job.profile.plannedMemory ?? []).map((memory, ipu) => {
-    const needed = Number(memory.fullestTilePeak ?? 0);
-    const available = Number(memory.bytesPerTile ?? 0);
-    return {
-      ipu,
-      tile: memory.fullestTile ?? 0,
-      needed,
-      available,
-      over: needed - available,
-      streaming: Number(memory.streamingPeak ?? 0),
-      streamingCapacity: Number(memory.streamingCapacity ?? 0),
-    };
-  });
+  return (job.profile.plannedMemory ?? []).map((memory, ipu) => ({
+    ipu,
+    tile: memory.fullestTile,
+    needed: memory.fullestTilePeak,
+    available: memory.bytesPerTile,
+    over: memory.fullestTilePeak - memory.bytesPerTile,
+    streaming: memory.streamingPeak,
+    streamingCapacity: memory.streamingCapacity,
+  }));
 }
 
 function byIpu(tiles) {
@@ -23,7 +34,7 @@ function byIpu(tiles) {
   const bar = (row) =>
     h(
       'span',
-      {class: 'gauge', title: `${grouped(row.needed)} of ${grouped(row.available)} B`},
+      {class: 'gauge', title: `${grouped(row.needed)} of ${exactBytes(row.available)}`},
       h('span', {class: row.over > 0 ? 'over' : '', style: `width:${(100 * row.needed) / widest}%`}),
       h('i', {style: `left:${(100 * row.available) / widest}%`}),
     );
@@ -33,9 +44,9 @@ function byIpu(tiles) {
     table(
       [
         {title: 'IPU', number: true, value: (row) => row.ipu},
-        {title: 'tile', number: true, value: (row) => row.tile, text: (row) => grouped(row.tile)},
-        {title: 'needed, B', number: true, value: (row) => row.needed, text: (row) => grouped(row.needed)},
-        {title: 'available, B', number: true, value: (row) => row.available, text: (row) => grouped(row.available)},
+        numeric('tile', (row) => row.tile),
+        numeric('needed, B', (row) => row.needed),
+        numeric('available, B', (row) => row.available),
         {
           title: 'over, B',
           number: true,
@@ -68,24 +79,23 @@ function byIpu(tiles) {
 /** Returns what lies on a tile at its fullest step: a stacked bar by category, and the largest variables. */
 function contentsOf(job, worst) {
   const {report} = job;
-  const ipu = report.ipus?.[worst.ipu];
-  const one = ipu?.classes?.[job.memory.ipus[worst.ipu]?.classOf[worst.tile]];
+  const k = report.ipus.findIndex((ipu) => ipu.number === worst.ipu);
+  const one = report.ipus[k]?.classes[job.memory.ipus[k].classOf[worst.tile]];
   if (!one) {
     return h('p', {class: 'hint'}, 'The report has no plan of the tiles.');
   }
-  const step = one.worstStep ?? 0;
-  const held = job.memory.contents(worst.ipu, worst.tile, step).sort((a, b) => b.bytes - a.bytes);
+  const step = one.worstStep;
+  const held = job.memory.contents(k, worst.tile, step).sort((a, b) => b.bytes - a.bytes);
   const parts = report.categories
-    .map((name, k) => ({
-      name,
-      colour: colourOf(k),
-      always: sumOf(held, (part) => part.variable.category === name && part.variable.alwaysLive),
-      bytes: sumOf(held, (part) => part.variable.category === name),
-    }))
+    .map((name, c) => {
+      const own = held.filter(({variable}) => variable.category === name);
+      const always = own.filter(({variable}) => variable.alwaysLive);
+      return {name, colour: colourOf(c), always: bytesOf(always), bytes: bytesOf(own)};
+    })
     .filter((part) => part.bytes > 0)
     .sort((a, b) => b.bytes - a.bytes);
-  const all = withGaps(parts, Number(one.gaps ?? 0));
-  const total = all.reduce((sum, part) => sum + part.bytes, 0);
+  const all = withGaps(parts, one.gaps);
+  const total = bytesOf(all);
   const share = (bytes) => percentText(bytes / Math.max(worst.needed, 1));
   const text = job.stepNames[step];
   return [
@@ -93,18 +103,12 @@ function contentsOf(job, worst) {
       [
         `Tile ${grouped(worst.tile)} of IPU ${worst.ipu} at step ${grouped(step)}, ${text?.functionName ?? ''}: ${text?.text ?? 'unknown'}. `,
         total === worst.needed
-          ? `The parts sum to the ${grouped(worst.needed)} B that it needs.`
-          : `The parts sum to ${grouped(total)} B of the ${grouped(worst.needed)} B that it needs.`,
+          ? `The parts sum to the ${exactBytes(worst.needed)} that it needs.`
+          : `The parts sum to ${exactBytes(total)} of the ${exactBytes(worst.needed)} that it needs.`,
       ],
-      h(
-        'div',
-        {class: 'stack', role: 'img', 'aria-label': 'bytes of the tile by category'},
-        all.map((part) =>
-          h('span', {
-            style: `background:${part.colour};flex:${part.bytes} 0 0`,
-            title: `${part.name}: ${grouped(part.bytes)} B`,
-          }),
-        ),
+      stackBar(
+        all.map((part) => ({...part, amount: part.bytes, text: exactBytes(part.bytes)})),
+        'bytes of the tile by category',
       ),
       h(
         'div',
@@ -114,12 +118,11 @@ function contentsOf(job, worst) {
             {
               title: 'category',
               value: (part) => part.name,
-              text: (part) =>
-                h('span', {}, h('span', {class: 'swatch', style: `background:${part.colour}`}), part.name),
+              text: (part) => h('span', {}, swatch(part.colour), part.name),
             },
-            {title: 'bytes', number: true, value: (part) => part.bytes, text: (part) => grouped(part.bytes)},
-            {title: 'share', number: true, value: (part) => part.bytes, text: (part) => share(part.bytes)},
-            {title: 'always live', number: true, value: (part) => part.always, text: (part) => grouped(part.always)},
+            numeric('bytes', (part) => part.bytes),
+            numeric('share', (part) => part.bytes, share),
+            numeric('always live', (part) => part.always),
           ],
           all,
           {limit: 32},
@@ -127,8 +130,8 @@ function contentsOf(job, worst) {
         table(
           [
             {title: 'largest variables on this tile', value: (part) => part.variable.name},
-            {title: 'bytes', number: true, value: (part) => part.bytes, text: (part) => grouped(part.bytes)},
-            {title: 'share', number: true, value: (part) => part.bytes, text: (part) => share(part.bytes)},
+            numeric('bytes', (part) => part.bytes),
+            numeric('share', (part) => part.bytes, share),
             {title: 'category', value: (part) => part.variable.category},
             {title: 'always live', value: (part) => (part.variable.alwaysLive ? 'yes' : 'no')},
           ],
@@ -148,10 +151,10 @@ function withGaps(parts, gaps) {
   return bytes > 0 ? [...others, {name: 'gaps', colour: '#9aa5b1', always: known?.always ?? 0, bytes}] : others;
 }
 
-const sumOf = (held, chosen) => held.reduce((sum, part) => sum + (chosen(part) ? part.bytes : 0), 0);
+const bytesOf = (parts) => sumOf(parts, (part) => part.bytes);
 
 /** Returns an option of a remedy as words of a command: "memory.phases 2" becomes "--memory.phases 2". */
-export function optionText(option) {
+function optionText(option) {
   const [name, ...value] = option.split(' ');
   const joined = value.join(' ');
   const quoted =
@@ -175,17 +178,17 @@ async function copy(element, status) {
 
 function remediesSection(job) {
   const {remedies} = job.report;
-  const available = Number(job.profile.plannedMemory?.[0]?.bytesPerTile ?? 0);
+  const available = job.profile.plannedMemory?.[0]?.bytesPerTile ?? 0;
   if (!remedies?.length) {
     return h('p', {}, 'No remedies were tried.');
   }
   const rows = remedies.map((one, k) => ({
     k,
-    fits: one.fits ?? false,
-    options: one.options ?? [],
-    bytes: Number(one.fullestTileBytes ?? 0),
-    seconds: one.stepSeconds ?? 0,
-    relative: one.timePerSample ?? 0,
+    fits: one.fits,
+    options: one.options,
+    bytes: one.fullestTileBytes,
+    seconds: one.stepSeconds,
+    relative: one.timePerSample,
   }));
   let chosen = rows.find((row) => row.fits) ?? rows[0];
   const command = h('pre', {tabindex: 0, 'aria-label': 'command line'});
@@ -234,7 +237,7 @@ function remediesSection(job) {
             value: (row) => row.fits,
             text: (row) => h('span', {class: row.fits ? 'good' : 'bad'}, row.fits ? 'yes' : 'no'),
           },
-          {title: 'fullest tile, B', number: true, value: (row) => row.bytes, text: (row) => grouped(row.bytes)},
+          numeric('fullest tile, B', (row) => row.bytes),
           {
             title: 'over, B',
             number: true,
@@ -286,8 +289,8 @@ export const view = {
         facts([
           worst.over > 0 && [
             'short by',
-            `${grouped(Math.max(worst.over, 0))} B on tile ${grouped(worst.tile)} of IPU ${worst.ipu}: ` +
-              `${grouped(worst.needed)} B needed, ${grouped(worst.available)} B available (${ratio.toFixed(2)} times)`,
+            `${exactBytes(Math.max(worst.over, 0))} on tile ${grouped(worst.tile)} of IPU ${worst.ipu}: ` +
+              `${exactBytes(worst.needed)} needed, ${exactBytes(worst.available)} available (${ratio.toFixed(2)} times)`,
           ],
           [
             'does not fit',
@@ -298,8 +301,8 @@ export const view = {
           ],
           ...off.map((one) => [
             `Streaming Memory of IPU ${one.ipu}`,
-            `short by ${grouped(one.streaming - one.streamingCapacity)} B: ${grouped(one.streaming)} B needed, ` +
-              `${grouped(one.streamingCapacity)} B available`,
+            `short by ${exactBytes(one.streaming - one.streamingCapacity)}: ${exactBytes(one.streaming)} needed, ` +
+              `${exactBytes(one.streamingCapacity)} available`,
           ]),
         ]),
       );

@@ -1,36 +1,50 @@
+#include <fstream>
+
 #include <gmock/gmock.h>
 
 #include "launcher/options/config_file.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher::config_test {
 namespace {
 
 using ::testing::HasSubstr;
 
-/// Returns the first line of the error's message.
+struct Read {
+  std::vector<Written> written;
+  std::string error;  ///< The first line, or "no error".
+};
+
+Read read(std::string_view text) {
+  Mistakes mistakes("train.cfg", text);
+  Read read{.written = written_in_file("train.cfg", text, mistakes), .error = "no error"};
+  if (const Status status = mistakes.status(); !status) {
+    read.error = status.error().message.substr(0, status.error().message.find('\n'));
+  }
+  return read;
+}
+
 std::string error_of(std::string_view text) {
-  const auto entries = parse_config("train.cfg", text);
-  return entries ? "no error" : entries.error().message.substr(0, entries.error().message.find('\n'));
+  return read(text).error;
 }
 
 TEST(ConfigFile, ReadsSectionsKeysAndCommentsWithTheirLines) {
-  const auto entries = parse_config("train.cfg",
-                                    "# a job\n"
-                                    "[training]\n"
-                                    "epochs = 2   # two\n"
-                                    "\n"
-                                    "  [ data ]  \r\n"
-                                    "source=idx:/a b\r\n");
+  const Read job = read(
+      "# a job\n"
+      "[training]\n"
+      "epochs = 2   # two\n"
+      "\n"
+      "  [ data ]  \r\n"
+      "source=idx:/a b\r\n");
 
-  ASSERT_TRUE(entries);
-  ASSERT_EQ(entries->size(), 2U);
-  EXPECT_EQ((*entries)[0].section, "training");
-  EXPECT_EQ((*entries)[0].key, "epochs");
-  EXPECT_EQ((*entries)[0].value, "2");
-  EXPECT_EQ((*entries)[0].line, 3U);
-  EXPECT_EQ((*entries)[1].section, "data");
-  EXPECT_EQ((*entries)[1].value, "idx:/a b");
-  EXPECT_EQ((*entries)[1].line, 6U);
+  EXPECT_EQ(job.error, "no error");
+  ASSERT_EQ(job.written.size(), 2U);
+  EXPECT_EQ(job.written[0].row->name, "training.epochs");
+  EXPECT_EQ(job.written[0].value, "2");
+  EXPECT_EQ(job.written[0].line, 3U);
+  EXPECT_EQ(job.written[1].row->name, "data.source");
+  EXPECT_EQ(job.written[1].value, "idx:/a b");
+  EXPECT_EQ(job.written[1].line, 6U);
 }
 
 TEST(ConfigFile, RefusesAKeyOutsideOfASection) {
@@ -46,9 +60,10 @@ TEST(ConfigFile, RefusesALineThatIsNeitherSectionNorKey) {
 }
 
 TEST(ConfigFile, MayBeginAsWindowsProgramsWriteUtf8) {
-  const auto entries = parse_config("train.cfg", "\xEF\xBB\xBF[training]\nseed = 7\n");
-  ASSERT_TRUE(entries) << entries.error().message;
-  EXPECT_EQ((*entries)[0].section, "training");
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder.path() / "train.cfg") << "\xEF\xBB\xBF[training]\r\nseed = 7\r\n";
+  EXPECT_EQ(*read_config_file((folder.path() / "train.cfg").string()), "[training]\r\nseed = 7\r\n");
+  EXPECT_EQ(read("[training]\r\nseed = 7\r\n").written.at(0).value, "7");
 }
 
 TEST(ConfigFile, RefusesOtherEncodings) {

@@ -81,7 +81,6 @@ TEST(Mistakes, OfAnUnknownSectionAreOne) {
 
 TEST(Mistakes, MarkCharactersInsteadOfBytes) {
   EXPECT_THAT(message_of({}, "[training]\nseed = \xC3\xA9\xC3\xA9\n"), EndsWith("    |        ^^"));
-  EXPECT_THAT(message_of({}, "\xEF\xBB\xBF[trainin]\nseed = 1\n"), EndsWith("  1 | [trainin]\n    | ^^^^^^^^^"));
 }
 
 TEST(Mistakes, AreNotQuotedIfTheyAreNoText) {

@@ -1,21 +1,18 @@
 #include "launcher/outputs/replica_samples.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
 
 #include "launcher/outputs/read_file.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
 namespace {
 
 class ReplicaSamplesTest : public ::testing::Test {
  protected:
-  void SetUp() override { std::filesystem::remove(path_); }
-  void TearDown() override { std::filesystem::remove(path_); }
-
   static proto::Beat beat(std::uint32_t replica, std::uint64_t steps, double compute_seconds) {
     proto::Beat beat;
     proto::ReplicaProgress& progress = *beat.add_replicas();
@@ -32,7 +29,8 @@ class ReplicaSamplesTest : public ::testing::Test {
     return *read_file(path_, 1 << 30);
   }
 
-  std::string path_ = ::testing::TempDir() + "replica_samples_test.csv";
+  testing::TemporaryFolder folder_;
+  std::string path_ = folder_.path() / kReplicaSamples;
   DiskThread disk_;
 };
 

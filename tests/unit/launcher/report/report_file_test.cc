@@ -1,60 +1,46 @@
 #include "launcher/report/report_file.h"
 
-#include <filesystem>
-#include <fstream>
+#include <tuple>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/unit/temporary_folder.h"
+
 namespace poprun::launcher {
 namespace {
 
-namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() { fs::create_directories(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-
-  void put(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  fs::path path_ = fs::path(::testing::TempDir()) /
-                   ("report-" + std::to_string(::testing::UnitTest::GetInstance()->random_seed()) + "-job");
-};
-
 TEST(ReportedJob, HasWhatItsFolderContains) {
-  const Folder folder;
-  folder.put("metrics.csv", "step,loss\n1,2.5\n2,2.25\n3,");
-  folder.put("profile.json", R"({"version": "0.1.0", "parameterCount": "7"})");
-  folder.put("failure.txt", "replica 3 was killed\n");
+  const testing::TemporaryFolder folder;
+  std::ignore = folder.write("metrics.csv", "step,loss\n1,2.5\n2,2.25\n3,");
+  std::ignore = folder.write("profile.json", R"({"version": "0.1.0", "parameterCount": "7"})");
+  std::ignore = folder.write("failure.txt", "replica 3 was killed\n");
 
-  const Result<ReportedJob> job = read_reported_job(folder.path() + "/");
+  const Result<ReportedJob> job = read_reported_job(folder.path().string() + "/");
 
   ASSERT_TRUE(job) << job.error().message;
+  EXPECT_EQ(job->name, folder.path().filename());
+  EXPECT_EQ(job->metrics, "step,loss\n1,2.5\n2,2.25\n3,");
   EXPECT_EQ(job->profile->parameter_count(), 7);
   EXPECT_EQ(job->failure, "replica 3 was killed\n");
   EXPECT_EQ(job->replicas, "");
 }
 
 TEST(ReportedJob, OfAFolderWithoutResultsIsAnErrorThatNamesTheFolder) {
-  const Folder folder;
+  const testing::TemporaryFolder folder;
 
-  const Result<ReportedJob> job = read_reported_job(folder.path());
+  const Result<ReportedJob> job = read_reported_job(folder.path().string());
 
   ASSERT_FALSE(job);
   EXPECT_EQ(job.error().code, ErrorCode::kData);
-  EXPECT_NE(job.error().message.find(folder.path()), std::string::npos);
+  EXPECT_NE(job.error().message.find(folder.path().string()), std::string::npos);
 }
 
 TEST(ReportedJob, WithABrokenProfileIsAnErrorThatNamesTheFile) {
-  const Folder folder;
-  folder.put("profile.json", "{");
+  const testing::TemporaryFolder folder;
+  std::ignore = folder.write("profile.json", "{");
 
-  const Result<ReportedJob> job = read_reported_job(folder.path());
+  const Result<ReportedJob> job = read_reported_job(folder.path().string());
 
   ASSERT_FALSE(job);
   EXPECT_NE(job.error().message.find("profile.json"), std::string::npos);

@@ -94,7 +94,7 @@ TEST(DeviceTime, OfWorkIsTheSlowerOfArithmeticAndMemory) {
   EXPECT_EQ(time_of_work(mk2, traffic).exchange, Cycles{0}) << "what is not exchanged is not started";
 }
 
-TEST(DeviceTime, OfAnUpdateGrowsWithTheOperationsOfWhichFrameworksBuildIt) {
+TEST(DeviceTime, OfAnUpdateGrowsWithItsOperations) {
   const Device mk2 = *find_device("mk2");
   Work update;
   update.vector_flops = 1472LL * 2 * 100;
