@@ -5,7 +5,7 @@
 #include <google/protobuf/stubs/common.h>
 #include <grpcpp/grpcpp.h>
 
-#include "launcher/screen/job_answer.h"
+#include "launcher/outputs/answer_text.h"
 #include "replica/device/device.h"
 
 namespace poprun::launcher {
@@ -24,7 +24,7 @@ std::string version_lines() {
       "schema of --format json {}\n"
       "gRPC {}\n"
       "Protobuf {}\n",
-      POPRUN_VERSION, POPRUN_COMMIT, compiler, fmt::join(device_names(), " "), kJobAnswerSchema, grpc::Version(),
+      POPRUN_VERSION, POPRUN_COMMIT, compiler, fmt::join(device_names(), " "), kAnswerSchema, grpc::Version(),
       google::protobuf::internal::VersionString(GOOGLE_PROTOBUF_VERSION));
 }
 

@@ -7,11 +7,14 @@
 #include <cstdlib>
 #include <future>
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -34,8 +37,11 @@
 #include "replica/link/launcher_ports.h"
 #include "replica/loops/host_streams.h"
 #include "replica/loops/loop.h"
+#include "replica/loops/step_trace.h"
 #include "replica/loops/training_state.h"
+#include "replica/ops/dnnl/numerics.h"
 #include "replica/ops/face/operator.h"
+#include "replica/report/report.h"
 
 namespace poprun {
 namespace {
@@ -43,6 +49,10 @@ namespace {
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
+// With the device timeline, they keep trace.pftrace of a run below 50 MB, and a message below gRPC's 4 MiB.
+constexpr std::uint64_t kTraceSlicesMax = 350'000;  // Of all replicas and traced steps together.
+constexpr std::uint64_t kStepSlicesMax = 100'000;
+constexpr int kTraceBarsMax = 60'000;
 constexpr std::chrono::seconds kLastCheckpointMax{600};  // Maximum wait for a full disk.
 
 /// Gathers `value` from all replicas, in replica order. Collective.
@@ -159,12 +169,14 @@ class Instance {
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
     LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(), collective_timeout() / 4);
     LauncherState state(client_);
+    const std::unique_ptr<StepTrace> trace = step_trace(program, communicator, reporter);
     POPRUN_ASSIGN(const LoopResult result,
                   run_loop(program, {.communicator = communicator,
                                      .progress = client_,
                                      .reporter = first ? &reporter : nullptr,
                                      .initial_weights = first ? compilation_.initial_weights() : none,
                                      .streams = streams_of(communicator.self()),
+                                     .watcher = trace.get(),
                                      .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
                                      .state = first ? &state : nullptr}));
     log::write(log::Level::kInfo, source,
@@ -172,7 +184,7 @@ class Instance {
                            "host streams {:.2f} s",
                            counted(result.steps, "step"), result.training_seconds + result.evaluation_seconds,
                            result.wall.compute, result.wall.exchange, result.wall.host));
-    POPRUN_TRY(finish_outputs(communicator));
+    POPRUN_TRY(finish_reports_of_all(communicator));
     POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
                                                        result.first_step_began - launched_at_, communicator));
     if (first) {
@@ -207,16 +219,32 @@ class Instance {
                           .streams = streams_of(self),
                           .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
                           .check_host = [this, self](Bytes more) { return check_memory(more, self); },
+                          .certifies = reply_.config().check().certifies(),
                           .sharding_group = reply_.config().memory().sharding_group(),
                           .variants = [this] { return compilation_.variants(); },
                           .compile = [this](const Variant& variant) { return compilation_.variant(variant); },
-                          .report = [&](proto::ReportItem item) { reporter.send(std::move(item)); }},
+                          .report =
+                              [&](proto::ReportItem item) {
+                                if (item.has_check_plan() && reply_.config().check().certifies()) {
+                                  add_circumstances(*item.mutable_check_plan());
+                                }
+                                reporter.send(std::move(item));
+                              }},
                          options));
     if (self == ReplicaId{0}) {
       POPRUN_TRY(reporter.status());
       POPRUN_TRY(client_.finish());
     }
     return communicator.barrier();
+  }
+
+  /// Adds what determines the bits of results besides the job.
+  void add_circumstances(proto::CheckPlan& plan) const {
+    const Numerics numerics = numerics_here();
+    plan.mutable_arithmetic()->mutable_cpu_isas()->Assign(numerics.cpu_isas.begin(), numerics.cpu_isas.end());
+    plan.mutable_arithmetic()->set_onednn_version(numerics.onednn_version);
+    plan.mutable_arithmetic()->set_libm_digest(fmt::format("{:016x}", numerics.libm_digest));
+    *plan.mutable_dataset() = reply_.dataset();
   }
 
   /// Checks a host's memory, on the first replica of that host. No replica touches an arena before all hosts have
@@ -312,10 +340,38 @@ class Instance {
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) { return sampler.items_of(batch, into); }, items);
   }
 
-  /// Sends all outputs to the launcher before replica 0 sends the profile, which ends the report. Replica 0's instance
-  /// finishes its outputs with the profile; make_profile waits for all other replicas first.
-  Status finish_outputs(Communicator& communicator) {
-    if (!reply_.config().inference()) {
+  /// Returns the trace that the configuration asks for, or null. `program` and `reporter` must outlive it.
+  std::unique_ptr<StepTrace> step_trace(const Program& program, const Communicator& communicator,
+                                        LauncherReporter& reporter) const {
+    const proto::ReportConfig& config = reply_.config().report();
+    if (config.trace_first() == 0) {
+      return nullptr;
+    }
+    const std::uint64_t steps = config.trace_last() - config.trace_first() + 1;
+    const StepTrace::Setup setup{
+        .replica = index_of(communicator.self()),
+        .replicas = static_cast<std::uint32_t>(communicator.size()),
+        .first = config.trace_first(),
+        .last = config.trace_last(),
+        .slices_max = std::min(kTraceSlicesMax / (communicator.size() * steps), kStepSlicesMax),
+    };
+    return std::make_unique<StepTrace>(
+        program, setup, [&program, &reporter, names_steps = setup.replica == 0](proto::StepTrace trace) mutable {
+          proto::ReportItem item;
+          *item.mutable_trace() = std::move(trace);
+          if (std::exchange(names_steps, false)) {
+            *item.mutable_trace()->mutable_program() =
+                step_report(program, std::string(name_of(JobFunction::kTrain)), kTraceBarsMax);
+          }
+          reporter.send(std::move(item));
+        });
+  }
+
+  /// Sends the outputs or traces of all replicas to the launcher before replica 0 sends the profile, which ends the
+  /// report. Replica 0's instance finishes its report with the profile; make_profile waits for all other replicas
+  /// first.
+  Status finish_reports_of_all(Communicator& communicator) {
+    if (!reply_.config().inference() && reply_.config().report().trace_first() == 0) {
       return {};
     }
     POPRUN_TRY(communicator.barrier());

@@ -4,9 +4,13 @@
 #include <chrono>
 #include <future>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "launcher/job/reports.h"
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/read_file.h"
@@ -28,7 +32,7 @@ JobRecord::JobRecord(World& world, const Options& options, const Placement& plac
       placement_(placement),
       console_(console),
       folder_(folder),
-      display_(console, options.config, options.json),
+      display_(console, options.config, options.form != AnswerForm::kText),
       disk_(world.disk()),
       results_(*disk_, options.output.dir, options.config),
       logs_(*disk_, logs_folder(), placement.num_replicas),
@@ -36,7 +40,18 @@ JobRecord::JobRecord(World& world, const Options& options, const Placement& plac
       router_(console, logs_, placement_,
               {.only_instance = options.output.only_instance,
                .show_mpirun = options.verbosity > 0,
-               .show_info = options.verbosity > 0}) {}
+               .show_info = options.verbosity > 0}) {
+  if (const auto* check = std::get_if<CheckRequest>(&options.request); check && !check->certificate.empty()) {
+    results_.certify(check->certificate, fmt::format("poprun-emu {}", fmt::join(options.command, " ")));
+  }
+  if (const std::uint64_t last = options.config.report().trace_last(); last > 0 && !options.config.has_check()) {
+    std::vector<std::uint32_t> host_of;
+    for (std::uint32_t r = 0; r < placement.num_replicas; ++r) {
+      host_of.push_back(placement.instance_host[placement.instance_of(r)]);
+    }
+    trace_.emplace(RunTrace::Setup{.last_step = last, .hosts = placement.hosts, .host_of = std::move(host_of)});
+  }
+}
 
 Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart) {
   const bool leaves_results_alone = options_.config.has_check();
@@ -90,6 +105,12 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   if (tensorboard_) {
     tensorboard_->take(item, unix_seconds());
   }
+  if (item.has_trace() && trace_ && !trace_file_) {
+    trace_->take(item.trace());
+    if (trace_->complete()) {
+      write_trace();
+    }
+  }
   if (item.has_output()) {
     const auto items = static_cast<std::uint64_t>(item.output().shape(0));
     display_.outputs(results_.items_written(), items, now);
@@ -123,14 +144,48 @@ void JobRecord::refresh(double now) {
   const Status logs = logs_.flush();
   samples_.flush();
   const Status events = tensorboard_ ? tensorboard_->flush() : Status{};
+  const Status trace = trace_file_ && !trace_file_->flushed() ? trace_file_->flush() : Status{};
   const double busy = disk_->busy_seconds();
   const Status responds =
       busy < kDiskPatienceSeconds || results_.reported()
           ? Status{}
           : fail(ErrorCode::kInfrastructure,
                  fmt::format("the disk that holds {} has not responded for {:.0f} s", options_.output.dir, busy));
-  tell_of_disk(!results ? results : !logs ? logs : !events ? events : responds, now);
+  tell_of_disk(!results ? results : !logs ? logs : !events ? events : !trace ? trace : responds, now);
   display_.refresh(now);
+}
+
+std::string JobRecord::check_files_text() const {
+  const std::string& certificate = std::get<CheckRequest>(options_.request).certificate;
+  return fmt::format("results in {}{}\n", results_.path("check.json"),
+                     certificate.empty() ? "" : fmt::format(", certificate in {}", certificate));
+}
+
+void JobRecord::write_trace() {
+  trace_file_.emplace(*disk_, results_.path(kTraceFile), GrowingFile::Unit::kRecord);
+  trace_file_->append(trace_->file());
+}
+
+/// Writes the trace of a job that ended before its last traced step, and says where the trace is.
+void JobRecord::close_trace() {
+  if (!trace_) {
+    return;
+  }
+  if (trace_->empty()) {
+    if (results_.complete()) {
+      console_.say(fmt::format("note: report.trace-steps: the job ended after step {}, so there is no trace", steps()));
+    }
+    return;
+  }
+  if (!trace_file_) {
+    write_trace();
+  }
+  const Status written = trace_file_->flush();
+  trace_file_->hand_over();
+  const std::string left_out =
+      trace_->left_out() == 0 ? "" : fmt::format("; {} left out", counted(trace_->left_out(), "slice"));
+  console_.say(written ? fmt::format("trace of {} in {}{}", trace_->text(), results_.path(kTraceFile), left_out)
+                       : fmt::format("note: {}; the trace is incomplete", written.error().message));
 }
 
 void JobRecord::tell_of_disk(const Status& written, double now) {
@@ -197,28 +252,29 @@ void JobRecord::close(bool ended_early, const std::string& checkpoints) {
     }
     tensorboard_->hand_over();
   }
+  close_trace();
   router_.release_mpirun_lines();
   const bool ran = ended_early || steps() > 0;
   for (const std::string& line : results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
     console_.say(line);
   }
-  if (results_.check().runs_size() > 0 && !options_.json) {
+  const bool is_text = options_.form == AnswerForm::kText;
+  if (results_.check().runs_size() > 0 && is_text) {
     console_.out(check_result(results_.check()));
   }
   if (!results_.complete()) {
     return;
   }
   if (options_.config.has_check()) {
-    console_.out(options_.json ? json_text(results_.check())
-                               : fmt::format("results in {}\n", results_.path("check.json")));
+    console_.out(is_text ? check_files_text() : answer_text(results_.check(), options_.form));
     return;
   }
   display_.end();
   if (options_.config.has_profile()) {
     return;
   }
-  console_.out(options_.json ? json_text(job_answer(results_.profile()))
-                             : summary(results_.profile(), options_.output.dir, checkpoints));
+  console_.out(is_text ? summary(results_.profile(), options_.output.dir, checkpoints)
+                       : answer_text(job_answer(results_.profile()), options_.form));
 }
 
 }  // namespace poprun::launcher

@@ -14,6 +14,7 @@
 #include "launcher/outputs/result_files.h"
 #include "launcher/outputs/tensorboard.h"
 #include "launcher/placement/placement.h"
+#include "launcher/report/run_trace.h"
 #include "launcher/screen/console.h"
 #include "launcher/screen/display.h"
 #include "launcher/screen/output_router.h"
@@ -89,6 +90,9 @@ class JobRecord {
 
  private:
   void write_failure(const Verdict& verdict, const JobState& state, double now);
+  [[nodiscard]] std::string check_files_text() const;
+  void write_trace();
+  void close_trace();
   void tell_of_disk(const Status& written, double now);
 
   const Options& options_;
@@ -99,6 +103,8 @@ class JobRecord {
   std::unique_ptr<DiskThread> disk_;
   JobResults results_;
   std::optional<TensorboardFile> tensorboard_;
+  std::optional<RunTrace> trace_;          ///< Set while the job is to be traced.
+  std::optional<GrowingFile> trace_file_;  ///< Set once the trace is being written.
   ReplicaLogs logs_;
   ReplicaSamples samples_;
   OutputRouter router_;

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/outputs/answer_text.h"
 #include "launcher/report/report_file.h"
 
 namespace poprun::launcher {
@@ -75,6 +76,10 @@ void report_text(const Options& options, Console& console, const std::string& na
     job.text = text;
     say(options, console, write(options, {std::move(job)}));
   }
+}
+
+std::string answer_text(const google::protobuf::Message& answer, AnswerForm form) {
+  return form == AnswerForm::kCsv ? csv_text(answer) : json_text(answer);
 }
 
 }  // namespace poprun::launcher

@@ -7,7 +7,8 @@
 #include "proto/profile.pb.h"
 #include "replica/base/error.h"
 
-/// report.html in the output folder of a job or subcommand (launcher/report/).
+/// What jobs and subcommands give besides text: report.html in the output folder (launcher/report/), and answers for
+/// scripts.
 namespace poprun::launcher {
 
 /// Runs `poprun-emu report`, which writes report.html from the files of jobs. Returns the exit code.
@@ -24,5 +25,8 @@ Status write_profile_report(const Options& options, const proto::Profile& profil
 /// With --report, writes report.html with the output of a subcommand that writes no other file, if `text` is not empty.
 /// `name` is the job's name on the page. Says where the report is, or why there is none.
 void report_text(const Options& options, Console& console, const std::string& name, const std::string& text);
+
+/// Formats an answer for scripts, as --format asks (launcher/outputs/answer_text.h). Requires: `form` is not text.
+std::string answer_text(const google::protobuf::Message& answer, AnswerForm form);
 
 }  // namespace poprun::launcher

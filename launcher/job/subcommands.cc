@@ -25,9 +25,9 @@
 #include "launcher/outputs/replica_samples.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/report/report_file.h"
+#include "launcher/screen/job_answer.h"
 #include "launcher/screen/dry_run.h"
 #include "launcher/screen/estimate_tables.h"
-#include "launcher/screen/job_answer.h"
 #include "launcher/screen/job_rows.h"
 #include "launcher/screen/profile_screen.h"
 #include "proto/answers.pb.h"
@@ -118,7 +118,7 @@ Options few_steps_of(const Options& options) {
   Options few = options;
   few.config.mutable_profile()->set_steps(steps);
   few.config.mutable_training()->set_steps(steps);
-  few.config.mutable_report()->clear_dump_tensors();
+  few.config.clear_report();
   return few;
 }
 
@@ -221,7 +221,7 @@ std::string reported(const Options& options, Console& console, std::string text)
 
 int list_models(const Options& options, Console& console) {
   return ask_replica<proto::ModelList>("--list-models", "", console, [&options](const proto::ModelList& list) {
-    return options.json ? json_text(list) : model_table(list);
+    return options.form == AnswerForm::kText ? model_table(list) : answer_text(list, options.form);
   });
 }
 
@@ -229,8 +229,8 @@ int dry_run(const Options& options, const Placement& placement, Console& console
   const DryRunFrame frame{
       .width = console.page_width(), .schedule = options.verbosity > 0, .everything = options.verbosity > 1};
   const auto show = [&](const proto::CompileAnswer& answer) -> std::string {
-    if (options.json) {
-      return answer.has_job() ? json_text(job_answer(answer.job())) : "";
+    if (options.form != AnswerForm::kText) {
+      return answer.has_job() ? answer_text(job_answer(answer.job()), options.form) : "";
     }
     const std::string compiled = dry_run_text(answer, options.config, frame);
     return compiled.empty()
@@ -243,7 +243,8 @@ int dry_run(const Options& options, const Placement& placement, Console& console
 int estimate(const Options& options, Console& console) {
   if (std::get<EstimateRequest>(options.request).micro) {
     return ask_micro(options, console, [&](const proto::MicroAnswer& answer) {
-      return options.json ? json_text(answer) : reported(options, console, micro_text(options, answer));
+      return options.form == AnswerForm::kText ? reported(options, console, micro_text(options, answer))
+                                               : answer_text(answer, options.form);
     });
   }
   const Result<proto::EstimateQuestion> question = estimate_question(options, console);
@@ -274,8 +275,9 @@ int estimate(const Options& options, Console& console) {
       return code;
     }
   }
-  console.page(options.json ? json_text(all)
-                            : reported(options, console, estimate_text(options, all, console.is_page_unbounded())));
+  console.page(options.form == AnswerForm::kText
+                   ? reported(options, console, estimate_text(options, all, console.is_page_unbounded()))
+                   : answer_text(all, options.form));
   return 0;
 }
 
@@ -311,8 +313,8 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(left_out.error());
   }
   const Status has_page = write_profile_report(options, compiled);
-  if (options.json) {
-    console.out(json_text(job_answer(compiled)));
+  if (options.form != AnswerForm::kText) {
+    console.out(answer_text(job_answer(compiled), options.form));
   } else {
     console.page(profile_screen(compiled, frame_of(options, console)));
     console.out(results_text(options.output.dir, has_page.has_value()));

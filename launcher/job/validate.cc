@@ -176,7 +176,7 @@ int validate(const Options& options, Console& console) {
     code = code == 0 ? own : code;
   }
   const std::string table = validation_table(rows);
-  console.page(options.json ? validation::json_of(rows) : table);
+  console.page(options.form == AnswerForm::kText ? table : answer_text(validation::answer_of(rows), options.form));
   std::error_code error;
   fs::current_path(started_in, error);
   report_text(options, console, "published results", table);

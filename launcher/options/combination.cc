@@ -165,10 +165,13 @@ Status check_inference(Options& options) {
     }
     return {};
   }
-  if (options.config.report().dump_tensors_size() > 0) {
-    return fail(
-        ErrorCode::kUsage,
-        "report.dump-tensors needs training steps, but model.mode = inference has none; remove one of these settings");
+  for (const auto& [name, is_set] : {std::pair{"report.dump-tensors", !options.config.report().dump_tensors().empty()},
+                                     std::pair{"report.trace-steps", options.config.report().trace_first() > 0}}) {
+    if (is_set) {
+      return fail(ErrorCode::kUsage, fmt::format("{} needs training steps, but model.mode = inference has none; remove "
+                                                 "one of these settings",
+                                                 name));
+    }
   }
   const proto::ModelConfig& model = options.config.model();
   if (model.dropout() > 0) {
@@ -271,6 +274,16 @@ Status check_tiles(Options& options) {
   return {};
 }
 
+/// Rejects a trace of steps whose tensors are dumped, which takes time.
+Status check_trace(const Options& options) {
+  if (options.config.report().trace_first() > 0 && !options.config.report().dump_tensors().empty()) {
+    return fail(ErrorCode::kUsage,
+                "report.trace-steps cannot be combined with report.dump-tensors, since dumps take time that the trace "
+                "would show; leave out one of them");
+  }
+  return {};
+}
+
 /// Rejects dumps if outlining is on, because outlining changes the names by which dumps find tensors.
 Status check_outlining(const Options& options) {
   if (choice_of<Outlining>(options.config.memory().outlining()) == Outlining::kOn &&
@@ -357,6 +370,7 @@ std::vector<std::string> check_together(Options& options) {
   }
   check(check_tiles(options));
   check(check_outlining(options));
+  check(check_trace(options));
   check(resolve_instances(options));
   resolve_checkpoints(options);
   check(check_connections(options));

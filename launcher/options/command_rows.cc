@@ -68,8 +68,11 @@ Rows general() {
           "Start no replica: say whether the job fits, where it would run, which options differ from the defaults, and "
           "its memory and time",
           into(&Options::dry_run)),
-      row("general", "format", "NAME", "text", "Form of the answer on standard output: text, or json for scripts",
-          Choice{{"text", "json"}}, [](Options& o, const std::string& name) { o.json = name == "json"; }),
+      row("general", "format", "NAME", "text",
+          "Form of the answer on standard output: text, or json or csv for scripts", Choice{{"text", "json", "csv"}},
+          [](Options& o, const std::string& name) {
+            o.form = name == "json" ? AnswerForm::kJson : name == "csv" ? AnswerForm::kCsv : AnswerForm::kText;
+          }),
       row("general", "color", "WHEN", "auto",
           "Colour the output: auto (on a terminal, unless NO_COLOR is set), always or never",
           Choice{{"auto", "always", "never"}}, nothing),
@@ -243,7 +246,11 @@ Rows check() {
           "and 4 if that is 1, up to the number of layers)",
           Integers{2, 64}, in_request<CheckRequest>([](CheckRequest& check, const std::vector<std::int64_t>& ipus) {
             check.ipus.assign(ipus.begin(), ipus.end());
-          }))};
+          })),
+      row("check", "certificate", "FILE", "",
+          "Also write FILE (JSON) for a referee: what was compared, with hashes of the configuration, of every Program "
+          "and of the final state, and all that determines their bits",
+          Text{}, into(&CheckRequest::certificate))};
 }
 
 Rows estimate() {

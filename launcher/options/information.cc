@@ -68,7 +68,7 @@ Result<bool> is_answered_without_job(CommandLine& line, Options& options) {
   }
   options.version = asks_for("version");
   for (const Written& w : line.written) {
-    if (w.row->name == "verbose" || w.row->name == "debug") {
+    if (w.row->name == "verbose" || w.row->name == "debug" || w.row->name == "format") {
       w.row->set(options, w.value);
     }
   }
@@ -78,8 +78,6 @@ Result<bool> is_answered_without_job(CommandLine& line, Options& options) {
   const auto check_onnx =
       std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
   options.list_models = asks_for("list-models");
-  options.json =
-      std::ranges::any_of(line.written, [](const Written& w) { return w.row->name == "format" && w.value == "json"; });
   if (check_onnx != line.written.end()) {
     options.check_onnx = check_onnx->value;
   }

@@ -291,9 +291,21 @@ Rows device_report() {
                       .help = "Write replica 0's tensors whose name matches REGEX to dump-step-STEP.safetensors; for "
                               "several steps, write REGEX@1,5",
                       .set = {}},
-                     Dumps{}, [](Options& o, const std::vector<proto::DumpRequest>& requests) {
+                     Dumps{},
+                     [](Options& o, const std::vector<proto::DumpRequest>& requests) {
                        auto& all = *o.config.mutable_report()->mutable_dump_tensors();
                        all.Add(requests.begin(), requests.end());
+                     }),
+          with_value({.name = "report.trace-steps",
+                      .section = "report",
+                      .placeholder = "FIRST-LAST",
+                      .fallback = "",
+                      .help = "Write trace.pftrace: what each replica does in these training steps, on the wall clock, "
+                              "for ui.perfetto.dev",
+                      .set = {}},
+                     StepRange{}, [](Options& o, const StepRange::Value& steps) {
+                       o.config.mutable_report()->set_trace_first(steps.first);
+                       o.config.mutable_report()->set_trace_last(steps.last);
                      })};
 }
 

@@ -25,7 +25,7 @@ std::string command(const Options& options, const char* what, bool same_place) {
 }  // namespace
 
 std::string next_command(const Options& options) {
-  if (options.json || options.config_file.empty()) {
+  if (options.form != AnswerForm::kText || options.config_file.empty()) {
     return "";
   }
   switch (options.subcommand()) {

@@ -289,6 +289,17 @@ Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const
   return requests;
 }
 
+Read<StepRange::Value> StepRange::read(const std::string& text) const {
+  const std::size_t hyphen = text.find('-');
+  const std::optional<std::uint64_t> first = number<std::uint64_t>(text.substr(0, hyphen));
+  const std::optional<std::uint64_t> last =
+      hyphen == std::string::npos ? first : number<std::uint64_t>(text.substr(hyphen + 1));
+  if (!first || !last || *first == 0 || *last < *first) {
+    return allowed("STEP or FIRST-LAST, such as 1-20, where steps count from 1");
+  }
+  return Value{*first, *last};
+}
+
 Read<Variation::Value> Variation::read(const std::string& text) const {
   const std::string form = "KEY=VALUE,VALUE,..., such as model.layers=2,4,8";
   const std::size_t equals = std::min(text.find('='), text.size());

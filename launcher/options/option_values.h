@@ -134,6 +134,16 @@ struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
 
+/// STEP or FIRST-LAST, with 1 <= FIRST <= LAST.
+struct StepRange {
+  struct Value {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+  };
+
+  [[nodiscard]] Read<Value> read(const std::string& text) const;
+};
+
 /// TILE, which means this tile of every IPU, or IPU:TILE.
 struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;

@@ -119,6 +119,7 @@ struct RunRequest {};
 struct CheckRequest {
   std::uint32_t steps = 0;
   std::vector<std::uint32_t> ipus;
+  std::string certificate;  ///< The file to write; empty: none.
 };
 
 struct EstimateRequest {
@@ -161,6 +162,9 @@ struct Published {
   std::string conditions;            ///< Known differences between the published job and this one.
 };
 
+/// The form of answers on standard output (--format). Those other than text are for scripts.
+enum class AnswerForm : std::uint8_t { kText, kJson, kCsv };
+
 /// The user's request. Each value has been checked, both on its own and against the others. The job is not placed yet.
 struct Options {
   Request request;
@@ -187,7 +191,7 @@ struct Options {
   // Requests for something other than a job.
   bool print_topology = false;  ///< If there is no config_file, nothing else is done.
   bool dry_run = false;
-  bool json = false;                      ///< --format json: answers are written for scripts.
+  AnswerForm form = AnswerForm::kText;
   bool list_models = false;               ///< If this or one of the next three is set, no job is run.
   std::optional<std::string> check_onnx;  ///< The folder with ONNX's test cases.
   std::optional<std::string> help;        ///< The topic of --help; "": the common options.

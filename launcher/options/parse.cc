@@ -240,14 +240,15 @@ bool needs_job(const Options& options) {
          options.subcommand() != Subcommand::kReport && (estimate == nullptr || !estimate->micro);
 }
 
-/// Rejects --format json for requests that have no JSON answer.
+/// Rejects --format for requests whose answer is only text.
 Status check_format(const Options& options) {
   const auto* const profile = std::get_if<ProfileRequest>(&options.request);
   const bool compares = profile != nullptr && profile->compare;
-  if (options.json && (compares || options.subcommand() == Subcommand::kReport)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--format json: {} has no JSON answer; profile, --dry-run and jobs have one",
-                            compares ? "profile --compare" : "report"));
+  if (options.form != AnswerForm::kText && (compares || options.subcommand() == Subcommand::kReport)) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--format {}: the answer of {} is only text; those of profile, --dry-run and jobs are data",
+                    options.form == AnswerForm::kCsv ? "csv" : "json", compares ? "profile --compare" : "report"));
   }
   return {};
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <variant>
@@ -22,6 +23,7 @@ void note_what_check_overrules(Options& options) {
                                       {"pipeline.recomputation", "runs every recomputation mode"},
                                       {"memory.phase-ipus", "runs phases on 1 and 2 IPUs"},
                                       {"report.dump-tensors", "dumps nothing"},
+                                      {"report.trace-steps", "traces nothing"},
                                       {"allow-out-of-memory", "only compiles jobs that do not fit"},
                                       {"overwrite", "leaves the results of jobs in place"}}) {
     const Setting& setting = setting_of(options, name);
@@ -118,7 +120,13 @@ Status resolve_check(Options& options) {
       check.add_ipus(ipus);
     }
   }
-  options.config.mutable_report()->clear_dump_tensors();
+  options.config.clear_report();
+  check.set_certifies(!request->certificate.empty());
+  if (const auto folder = std::filesystem::path(request->certificate).parent_path();
+      !folder.empty() && !std::filesystem::is_directory(folder)) {
+    return fail(ErrorCode::kUsage, fmt::format("--certificate {}: the folder {} does not exist; create it",
+                                               request->certificate, folder.string()));
+  }
   note_what_check_overrules(options);
   take_folder_of_its_own(options, "poprun-emu-check");
   return {};

@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/outputs/answer_text.h"
 #include "launcher/outputs/profile_file.h"
+#include "replica/base/sha256.h"
 #include "replica/base/text.h"
 #include "replica/choices/choices.h"
 
@@ -39,6 +41,34 @@ Status take_metrics(const std::string& checkpoint, const std::string& folder) {
                 fmt::format("{} cannot be copied from {}: {}", to, checkpoint, error.message()));
   }
   return {};
+}
+
+proto::CheckCertificate certificate_of(const proto::CheckReport& check, const std::string& command) {
+  proto::CheckCertificate certificate;
+  certificate.set_version(check.version());
+  certificate.set_command(command);
+  certificate.set_equal(std::ranges::none_of(
+      check.runs(), [](const proto::CheckedRun& run) { return run.verdict() == proto::CheckedRun::DIFFERENT; }));
+  certificate.set_chip(check.config().device().ipu());
+  certificate.set_replicas(check.config().topology().num_replicas());
+  certificate.set_steps(check.plan().steps());
+  *certificate.mutable_arithmetic() = check.plan().arithmetic();
+  *certificate.mutable_dataset() = check.plan().dataset();
+  *certificate.mutable_config() = check.config();
+  certificate.mutable_config()->mutable_topology()->clear_instance_host();  // They change no bits.
+  certificate.set_config_sha256(sha256_of(serialised(certificate.config())));
+  for (int k = 0; k < check.runs_size(); ++k) {
+    const proto::CheckedRun& run = check.runs(k);
+    proto::CertifiedRun& certified = *certificate.add_runs();
+    certified.set_combination(k < check.plan().combinations_size() ? check.plan().combinations(k) : "");
+    certified.set_verdict(run.verdict());
+    certified.set_detail(run.detail());
+    certified.set_same_as(run.same_as());
+    certified.set_program_sha256(run.program_sha256());
+    certified.set_state_sha256(run.state_sha256());
+    certified.set_values_compared(run.values_compared());
+  }
+  return certificate;
 }
 
 }  // namespace
@@ -85,7 +115,7 @@ void JobResults::go_on_from(const std::string& checkpoint, std::uint64_t step) {
 Status JobResults::begin() {
   const Status begun =
       on_disk([folder = folder_, kept = config_.model().initial_weights(), resumed = resumed_]() -> Status {
-        POPRUN_TRY(clear_results(folder, kept, /*dumps=*/resumed.empty()));
+        POPRUN_TRY(clear_results(folder, kept, /*of_steps=*/resumed.empty()));
         return resumed.empty() ? Status{} : take_metrics(resumed, folder);
       });
   POPRUN_TRY(begun);
@@ -133,6 +163,7 @@ Status JobResults::take(const proto::ReportItem& item) {
     case proto::ReportItem::kCheckedRun:
       return take_run(item.checked_run());
     case proto::ReportItem::kNote:
+    case proto::ReportItem::kTrace:
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }
@@ -183,14 +214,20 @@ Status JobResults::begin_check(const proto::CheckPlan& plan) {
   });
 }
 
-/// Writes check.json. If runs are missing, leaves the check.json of an earlier check in place.
+/// Writes check.json and the certificate, if one was requested. If runs are missing, leaves the check.json of an
+/// earlier check in place.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
   }
   saving_.emplace(disk_, [this](const std::atomic<bool>& given_up) -> Status {
     POPRUN_ASSIGN(const std::string json, message_json(check_));
-    return write_whole_file(path("check.json"), {json}, &given_up);
+    POPRUN_TRY(write_whole_file(path("check.json"), {json}, &given_up));
+    if (certificate_.path.empty()) {
+      return {};
+    }
+    const std::string certificate = json_text(certificate_of(check_, certificate_.command));
+    return write_whole_file(certificate_.path, {certificate}, &given_up);
   });
 }
 

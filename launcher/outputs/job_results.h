@@ -44,6 +44,9 @@ class JobResults {
   /// their final names.
   void fence(std::function<Status()> check) { fence_ = std::move(check); }
 
+  /// Makes a check also write a certificate to `path`. `command` is the command that ran the check.
+  void certify(std::string path, std::string command) { certificate_ = {std::move(path), std::move(command)}; }
+
   /// Takes an item. The first item after the shape removes the results of an earlier run, so a job that fails before
   /// that destroys nothing. A check removes no results. Errors: also kInfrastructure, if the disk has no room for the
   /// weights, or an earlier result cannot be removed.
@@ -131,6 +134,10 @@ class JobResults {
   std::shared_ptr<Outputs> outputs_;   ///< Set when the first piece arrives.
   std::optional<proto::Profile> profile_;
   proto::CheckReport check_;
+  struct {
+    std::string path;  ///< Empty: no certificate.
+    std::string command;
+  } certificate_;
   bool report_over_ = false;
   bool main_file_written_ = false;
   std::optional<Saving> saving_;  ///< Must be the last member: its thread reads the members above.

@@ -65,17 +65,6 @@ bool parse(const std::string& bytes, proto::Profile& profile) {
                                 : profile.ParseFromString(bytes);
 }
 
-/// Serialises the profile with maps sorted by key, so that identical profiles yield identical bytes.
-std::string serialised(const proto::Profile& profile) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream coded(&stream);
-  coded.SetSerializationDeterministic(true);
-  profile.SerializeToCodedStream(&coded);
-  coded.Trim();
-  return bytes;
-}
-
 }  // namespace
 
 Result<std::string> message_json(const google::protobuf::Message& message, JsonKeys keys, JsonEnums enums) {
@@ -96,10 +85,14 @@ Result<std::string> message_json(const google::protobuf::Message& message, JsonK
   return json.dump(1) + "\n";
 }
 
-std::string json_text(const google::protobuf::Message& answer) {
-  const Result<std::string> json = message_json(answer, JsonKeys::kAsInProto);
-  POPRUN_CHECK(json.has_value());
-  return *json;
+std::string serialised(const google::protobuf::Message& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
 }
 
 Result<proto::Profile> read_any_profile(const std::string& path) {

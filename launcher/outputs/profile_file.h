@@ -19,8 +19,8 @@ enum class JsonEnums : std::uint8_t { kNames, kNumbers };
 Result<std::string> message_json(const google::protobuf::Message& message, JsonKeys keys = JsonKeys::kCamelCase,
                                  JsonEnums enums = JsonEnums::kNames);
 
-/// Formats a message for --format json, with the names of its fields as keys. It must be valid UTF-8.
-std::string json_text(const google::protobuf::Message& answer);
+/// Serialises a message with maps sorted by key, so that equal messages yield equal bytes.
+std::string serialised(const google::protobuf::Message& message);
 
 /// Reads a Profile from a file that is JSON (such as profile.json) or a serialised message (such as profile.pb).
 /// Errors: kData, with `path`, if the file is unreadable or is not a Profile.

@@ -25,8 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv", "profile.json", "profile.pb"};
 
 /// Files about an earlier run that a later one may replace.
-constexpr const char* kNotResults[] = {"failure.txt", "report.html", "trace.pftrace", "memory-tiles.pickle",
-                                       "memory.pickle"};
+constexpr const char* kNotResults[] = {"failure.txt", "report.html", "memory-tiles.pickle", "memory.pickle"};
 
 constexpr std::size_t kPieceBytes = 16 << 20;  // Bytes written between two checks for cancellation.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
@@ -189,7 +188,7 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
                                     .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
-Status clear_results(const std::string& folder, const std::string& kept, bool dumps) {
+Status clear_results(const std::string& folder, const std::string& kept, bool of_steps) {
   const fs::path path(folder);
   for (const char* result : kResults) {
     std::error_code error;
@@ -207,7 +206,8 @@ Status clear_results(const std::string& folder, const std::string& kept, bool du
   for (const char* const other : kNotResults) {
     fs::remove(path / other, unused);
   }
-  if (dumps) {
+  if (of_steps) {
+    fs::remove(path / kTraceFile, unused);
     remove_files(path, "dump-step-", ".safetensors");
   }
   return {};

@@ -24,7 +24,8 @@
 ///     DIR/profile.json          the Profile message, complete or absent
 ///     DIR/replicas.csv          the speed of each replica (replica_samples.h); not an "earlier result"
 ///     DIR/profile.pb            the same as profile.json, serialised; only by `poprun-emu profile`
-///     DIR/trace.pftrace, memory.pickle, memory-tiles.pickle  by `poprun-emu profile` (launcher/report)
+///     DIR/trace.pftrace         by `poprun-emu profile`, and by runs with report.trace-steps (launcher/report)
+///     DIR/memory.pickle, memory-tiles.pickle  by `poprun-emu profile` (launcher/report)
 ///     DIR/report.html           a page for a browser about all of this; not an "earlier result"
 ///     DIR/failure.txt           what each replica of a failed job did; not an "earlier result"
 ///     DIR/logs/replica-NN.log   what each replica wrote; not an "earlier result"
@@ -42,6 +43,8 @@
 /// needed and the available space. A file that must be complete is then absent, and one that grows ends with a complete
 /// line.
 namespace poprun::launcher {
+
+inline constexpr const char* kTraceFile = "trace.pftrace";
 
 /// Names of the file and the folder that a run leaves in its output folder besides its results.
 struct Traces {
@@ -63,10 +66,10 @@ Result<FolderLock> take_output_folder(const std::string& folder, bool overwrite,
 /// earlier results counts as free, since they are removed first. Errors: kInfrastructure.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, its failure.txt and, if `dumps` is true, its dumps. Keeps the file `kept`,
-/// from which this job starts, and the logs, which the first new log removes. Errors: kInfrastructure if a file cannot
-/// be removed; this is better discovered now than when the new result is complete.
-Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
+/// Removes the results of an earlier run, its failure.txt and, if `of_steps` is true, its dumps and trace. Keeps the
+/// file `kept`, from which this job starts, and the logs, which the first new log removes. Errors: kInfrastructure if a
+/// file cannot be removed; this is better discovered now than when the new result is complete.
+Status clear_results(const std::string& folder, const std::string& kept, bool of_steps = true);
 
 /// Writes `parts` one after the other to `path`. The file appears either complete or not at all and, once it has
 /// appeared, survives a crash of the machine. If another thread sets `given_up` before that, the file does not appear.

@@ -12,17 +12,12 @@
 
 #include <fmt/format.h>
 
-#include "proto/perfetto.pb.h"
+#include "launcher/report/perfetto_writer.h"
 
 namespace poprun::launcher {
 namespace {
 
-using proto::perfetto::TracePacket;
-using proto::perfetto::TrackEvent;
-
 constexpr std::uint32_t kSequence = 1;
-constexpr std::uint32_t kDeviceClock = 64;
-constexpr std::uint32_t kBootClock = 6;  // Perfetto's BUILTIN_CLOCK_BOOTTIME.
 constexpr std::uint64_t kProcess = 1;
 constexpr std::array<std::string_view, 6> kDoing = {"sync", "exchange", "compute", "links", "host", "Streaming Memory"};
 constexpr std::array<std::string_view, 3> kLane = {"", ", links", ", I/O"};
@@ -69,17 +64,15 @@ std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint32_t draw
 
 class Writer {
  public:
-  explicit Writer(const proto::Profile& profile)
-      : timeline_(profile.report().timeline()),
-        ns_per_cycle_(1e9 / timeline_.clock_hz()),
-        names_(step_names(profile.report())) {}
+  explicit Writer(const proto::Report& report)
+      : timeline_(report.timeline()), ns_per_cycle_(1e9 / timeline_.clock_hz()), names_(step_names(report)) {}
 
   DeviceTrace trace(std::uint64_t slices_max) {
     const std::vector<Slice> slices = slices_of(timeline_, rounds_drawn(timeline_, slices_max));
     DeviceTrace result;
     result.left_out =
         std::accumulate(timeline_.count().begin(), timeline_.count().end(), timeline_.left_out()) - slices.size();
-    begin(slices);
+    add_tracks(slices);
     for (std::size_t k = 0; k < slices.size();) {
       std::size_t end = k + 1;
       while (end < slices.size() && belong_together(slices[end - 1], slices[end])) {
@@ -88,7 +81,7 @@ class Writer {
       operation({slices.begin() + static_cast<std::ptrdiff_t>(k), slices.begin() + static_cast<std::ptrdiff_t>(end)});
       k = end;
     }
-    result.bytes = std::move(bytes_);
+    result.bytes = writer_.take();
     return result;
   }
 
@@ -99,116 +92,46 @@ class Writer {
            one.end == next.begin && one.doing != next.doing;
   }
 
-  /// Writes the clocks, the names and the tracks.
-  void begin(const std::vector<Slice>& slices) {
-    TracePacket packet;
-    packet.set_sequence_flags(TracePacket::SEQ_INCREMENTAL_STATE_CLEARED);
-    for (const std::uint32_t clock : {kDeviceClock, kBootClock}) {
-      auto& reading = *packet.mutable_clock_snapshot()->add_clocks();
-      reading.set_clock_id(clock);
-      reading.set_timestamp(0);
-    }
-    packet.mutable_clock_snapshot()->set_primary_trace_clock(kBootClock);
-    add(packet);
-    TracePacket interned;
-    auto& data = *interned.mutable_interned_data();
-    for (std::size_t k = 0; k < kDoing.size(); ++k) {
-      intern(*data.add_event_categories(), k + 1, kDoing[k]);
-      intern(*data.add_event_names(), k + 1, kDoing[k]);
-    }
-    for (const auto& [step, name] : names_) {
-      intern(*data.add_event_names(), name_of(step), name.text);
-    }
-    intern(*data.add_debug_annotation_names(), kCycles, "cycles");
-    intern(*data.add_debug_annotation_names(), kMicroBatch, "micro-batch");
-    interned.set_sequence_flags(TracePacket::SEQ_NEEDS_INCREMENTAL_STATE);
-    add(interned);
-    tracks(slices);
-  }
-
-  void tracks(const std::vector<Slice>& slices) {
-    TracePacket process;
-    process.mutable_track_descriptor()->set_uuid(kProcess);
-    process.mutable_track_descriptor()->mutable_process()->set_pid(1);
-    process.mutable_track_descriptor()->mutable_process()->set_process_name("replica on the device clock");
-    add(process);
+  void add_tracks(const std::vector<Slice>& slices) {
+    writer_.add_process(kProcess, 1, "replica on the device clock");
     std::uint64_t last = 0;
     for (const Slice& slice : slices) {
-      if (slice.track == std::exchange(last, slice.track)) {
-        continue;
+      if (slice.track != std::exchange(last, slice.track)) {
+        const std::uint64_t index = slice.track - kProcess - 1;
+        writer_.add_track(slice.track, kProcess,
+                          fmt::format("IPU {}{}", index / kLane.size(), kLane.at(index % kLane.size())));
       }
-      const std::uint64_t index = slice.track - kProcess - 1;
-      TracePacket packet;
-      packet.mutable_track_descriptor()->set_uuid(slice.track);
-      packet.mutable_track_descriptor()->set_parent_uuid(kProcess);
-      packet.mutable_track_descriptor()->set_name(
-          fmt::format("IPU {}{}", index / kLane.size(), kLane.at(index % kLane.size())));
-      add(packet);
     }
   }
 
   /// Writes one execution of a step on a track, with its activities inside.
   void operation(std::span<const Slice> parts) {
-    TrackEvent& outer = event(TrackEvent::TYPE_SLICE_BEGIN, parts.front(), parts.front().begin);
-    outer.set_name_iid(name_of(parts.front().step));
-    annotate(outer, kMicroBatch, parts.front().micro_batch);
-    add(packet_);
+    writer_.begin({.track = parts.front().track,
+                   .name = writer_.name(names_[parts.front().step].text),
+                   .annotation = {micro_batch_, parts.front().micro_batch}},
+                  ns(parts.front().begin));
     for (const Slice& part : parts) {
-      const auto iid = static_cast<std::uint64_t>(part.doing) + 1;
-      TrackEvent& inner = event(TrackEvent::TYPE_SLICE_BEGIN, part, part.begin);
-      inner.set_name_iid(iid);
-      inner.add_category_iids(iid);
-      annotate(inner, kCycles, part.end - part.begin);
-      add(packet_);
-      event(TrackEvent::TYPE_SLICE_END, part, part.end);
-      add(packet_);
+      const std::string_view doing = kDoing.at(static_cast<std::size_t>(part.doing));
+      writer_.begin({.track = part.track,
+                     .name = writer_.name(doing),
+                     .category = writer_.category(doing),
+                     .annotation = {cycles_, part.end - part.begin}},
+                    ns(part.begin));
+      writer_.end(part.track, ns(part.end));
     }
-    event(TrackEvent::TYPE_SLICE_END, parts.back(), parts.back().end);
-    add(packet_);
+    writer_.end(parts.back().track, ns(parts.back().end));
   }
 
-  TrackEvent& event(TrackEvent::Type type, const Slice& slice, std::uint64_t cycles) {
-    packet_.Clear();
-    packet_.set_timestamp(static_cast<std::uint64_t>(std::llround(static_cast<double>(cycles) * ns_per_cycle_)));
-    packet_.set_timestamp_clock_id(kDeviceClock);
-    packet_.set_sequence_flags(TracePacket::SEQ_NEEDS_INCREMENTAL_STATE);
-    TrackEvent& event = *packet_.mutable_track_event();
-    event.set_type(type);
-    event.set_track_uuid(slice.track);
-    return event;
+  [[nodiscard]] std::uint64_t ns(std::uint64_t cycles) const {
+    return static_cast<std::uint64_t>(std::llround(static_cast<double>(cycles) * ns_per_cycle_));
   }
-
-  static void annotate(TrackEvent& event, std::uint64_t name, std::uint64_t value) {
-    auto& annotation = *event.add_debug_annotations();
-    annotation.set_name_iid(name);
-    annotation.set_uint_value(value);
-  }
-
-  template <typename Interned>
-  static void intern(Interned& interned, std::uint64_t iid, std::string_view name) {
-    interned.set_iid(iid);
-    interned.set_name(std::string(name));
-  }
-
-  static std::uint64_t name_of(std::uint32_t step) { return kDoing.size() + 1 + step; }
-
-  /// Appends a packet as an element of Trace.packet, so that a trace never exists as one message in memory.
-  void add(TracePacket& packet) {
-    packet.set_trusted_packet_sequence_id(kSequence);
-    proto::perfetto::Trace trace;
-    trace.add_packet()->Swap(&packet);
-    trace.AppendToString(&bytes_);
-    packet.Swap(trace.mutable_packet(0));
-  }
-
-  static constexpr std::uint64_t kCycles = 1;
-  static constexpr std::uint64_t kMicroBatch = 2;
 
   const proto::Timeline& timeline_;
   double ns_per_cycle_;
   std::map<std::uint32_t, StepName> names_;
-  TracePacket packet_;  ///< Reused.
-  std::string bytes_;
+  PerfettoWriter writer_{kSequence, PerfettoWriter::kDeviceClock};
+  std::uint64_t cycles_ = writer_.annotation("cycles");
+  std::uint64_t micro_batch_ = writer_.annotation("micro-batch");
 };
 
 using Nodes = google::protobuf::RepeatedPtrField<proto::TreeNode>;
@@ -230,8 +153,8 @@ std::map<std::uint32_t, StepName> step_names(const proto::Report& report) {
   return names;
 }
 
-DeviceTrace device_trace(const proto::Profile& profile, std::uint64_t slices_max) {
-  return Writer(profile).trace(slices_max);
+DeviceTrace device_trace(const proto::Report& report, std::uint64_t slices_max) {
+  return Writer(report).trace(slices_max);
 }
 
 }  // namespace poprun::launcher

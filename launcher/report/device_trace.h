@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "proto/profile.pb.h"
+#include "proto/report.pb.h"
 
 /// trace.pftrace: the device's timeline of one step, for Perfetto (ui.perfetto.dev).
 ///
@@ -35,7 +35,8 @@ struct DeviceTrace {
 /// The default limit keeps a trace below 50 MB.
 inline constexpr std::uint64_t kTraceSlicesMax = 450'000;
 
-/// Returns the trace of a profile with a report. Deterministic. Cost: linear in the slices.
-DeviceTrace device_trace(const proto::Profile& profile, std::uint64_t slices_max = kTraceSlicesMax);
+/// Returns the trace of a report with a timeline. Its tracks have uuids below 1,024. Deterministic. Cost: linear in the
+/// slices.
+DeviceTrace device_trace(const proto::Report& report, std::uint64_t slices_max = kTraceSlicesMax);
 
 }  // namespace poprun::launcher

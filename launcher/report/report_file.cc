@@ -159,8 +159,8 @@ Status write_report(const std::string& path, const std::vector<ReportedJob>& job
 }
 
 Result<std::uint64_t> write_traces(const std::string& folder, const proto::Profile& profile) {
-  const DeviceTrace trace = device_trace(profile);
-  POPRUN_TRY(write_whole_file(folder + "/trace.pftrace", {trace.bytes}));
+  const DeviceTrace trace = device_trace(profile.report());
+  POPRUN_TRY(write_whole_file(fmt::format("{}/{}", folder, kTraceFile), {trace.bytes}));
   POPRUN_TRY(write_whole_file(folder + "/memory.pickle", {memory_snapshot(profile.report(), SnapshotOf::kIpus)}));
   POPRUN_TRY(write_whole_file(folder + "/memory-tiles.pickle",
                               {memory_snapshot(profile.report(), SnapshotOf::kFullestTiles)}));

@@ -33,7 +33,6 @@ void add_time(const proto::DeviceTime& device, proto::JobAnswer& answer) {
 
 proto::JobAnswer answer_about(const Memory& memory, const proto::DeviceTime* device) {
   proto::JobAnswer answer;
-  answer.set_schema(kJobAnswerSchema);
   add_memory(memory, answer);
   if (device != nullptr) {
     add_time(*device, answer);

@@ -1,15 +1,10 @@
 #pragma once
 
-#include <cstdint>
-
 #include "proto/answers.pb.h"
 #include "proto/profile.pb.h"
 
-/// The answer of --format json about a job: a JobAnswer, with its verdict first.
+/// The answer about a job for scripts: its verdict first.
 namespace poprun::launcher {
-
-/// JobAnswer.schema.
-inline constexpr std::uint32_t kJobAnswerSchema = 1;
 
 /// Returns the answer about a job that was only compiled.
 proto::JobAnswer job_answer(const proto::CompiledJob& job);

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include <nlohmann/json.hpp>
-
 #include "replica/device/calibration.h"
 
 namespace poprun::launcher::validation {
@@ -49,27 +47,31 @@ Errors errors_of(const std::string& family, const std::vector<const Row*>& rows)
   return errors;
 }
 
-nlohmann::ordered_json json_of(const StepParts& parts) {
-  return {{"cycle_seconds", parts.cycle_seconds}, {"rest_seconds", parts.rest_seconds}};
+proto::StepParts message_of(const StepParts& parts) {
+  proto::StepParts message;
+  message.set_cycle_seconds(parts.cycle_seconds);
+  message.set_rest_seconds(parts.rest_seconds);
+  return message;
 }
 
-nlohmann::ordered_json json_of(const Row& row) {
-  nlohmann::ordered_json json = {
-      {"name", row.name},           {"family", row.published.family},       {"published", row.published.value},
-      {"unit", row.published.unit}, {"reference", row.published.reference}, {"conditions", row.published.conditions}};
-  if (!row.failure.empty()) {
-    json["failure"] = row.failure;
-    return json;
+proto::ValidatedRow message_of(const Row& row) {
+  proto::ValidatedRow message;
+  message.set_name(row.name);
+  message.set_family(row.published.family);
+  message.set_published(row.published.value);
+  message.set_unit(row.published.unit);
+  message.set_reference(row.published.reference);
+  message.set_conditions(row.published.conditions);
+  message.set_failure(row.failure);
+  if (row.failure.empty()) {
+    message.set_device_clock(row.ours);
+    message.set_ratio(row.ratio());
+    message.set_stated_error(row.stated_error);
+    message.set_ipus(row.ipus);
+    message.set_fits(row.shortage.empty());
+    message.set_shortage(row.shortage);
   }
-  json["device_clock"] = row.ours;
-  json["ratio"] = row.ratio();
-  json["stated_error"] = row.stated_error;
-  json["ipus"] = row.ipus;
-  json["fits"] = row.shortage.empty();
-  if (!row.shortage.empty()) {
-    json["shortage"] = row.shortage;
-  }
-  return json;
+  return message;
 }
 
 }  // namespace
@@ -112,39 +114,40 @@ std::vector<Scaling> scaling_of(const std::vector<Row>& rows) {
   return all;
 }
 
-std::string json_of(const std::vector<Row>& rows) {
-  nlohmann::ordered_json json = {{"rows", nlohmann::ordered_json::array()},
-                                 {"families", nlohmann::ordered_json::array()},
-                                 {"series", nlohmann::ordered_json::array()},
-                                 {"fitted", nlohmann::ordered_json::array()}};
+proto::ValidationAnswer answer_of(const std::vector<Row>& rows) {
+  proto::ValidationAnswer answer;
   for (const Row& row : rows) {
-    json["rows"].push_back(json_of(row));
+    *answer.add_rows() = message_of(row);
   }
   for (const Errors& errors : errors_of(rows)) {
-    json["families"].push_back({{"family", errors.family},
-                                {"rows", errors.rows},
-                                {"mean_error", errors.mean},
-                                {"worst_error", errors.worst},
-                                {"bias", errors.bias}});
+    proto::FamilyErrors& family = *answer.add_families();
+    family.set_family(errors.family);
+    family.set_rows(errors.rows);
+    family.set_mean_error(errors.mean);
+    family.set_worst_error(errors.worst);
+    family.set_bias(errors.bias);
   }
   for (const Scaling& scaling : scaling_of(rows)) {
-    nlohmann::ordered_json one = {
-        {"from", scaling.from}, {"to", scaling.to}, {"published", scaling.published}, {"device_clock", scaling.ours}};
+    proto::SeriesScaling& series = *answer.add_series();
+    series.set_from(scaling.from);
+    series.set_to(scaling.to);
+    series.set_published(scaling.published);
+    series.set_device_clock(scaling.ours);
     if (scaling.our_parts) {
-      one["published_parts"] = json_of(*scaling.published_parts);
-      one["device_clock_parts"] = json_of(*scaling.our_parts);
+      *series.mutable_published_parts() = message_of(*scaling.published_parts);
+      *series.mutable_device_clock_parts() = message_of(*scaling.our_parts);
     }
-    json["series"].push_back(one);
   }
   for (const FittedNumber& number : fitted_numbers()) {
-    json["fitted"].push_back({{"name", number.name},
-                              {"seconds", number.seconds},
-                              {"cycles", number.cycles},
-                              {"seconds_per_parameter", number.seconds_per_parameter},
-                              {"seconds_per_byte", number.seconds_per_byte},
-                              {"rows", number.rows}});
+    proto::FittedConstant& fitted = *answer.add_fitted();
+    fitted.set_name(std::string(number.name));
+    fitted.set_seconds(number.seconds);
+    fitted.set_cycles(number.cycles);
+    fitted.set_seconds_per_parameter(number.seconds_per_parameter);
+    fitted.set_seconds_per_byte(number.seconds_per_byte);
+    fitted.set_rows(std::string(number.rows));
   }
-  return json.dump(2);
+  return answer;
 }
 
 }  // namespace poprun::launcher::validation

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "launcher/options/options.h"
+#include "proto/answers.pb.h"
 
 /// Compares the device clock with results that others published for real IPUs. Pure functions of the numbers.
 namespace poprun::launcher::validation {
@@ -61,8 +62,7 @@ std::vector<Errors> errors_of(const std::vector<Row>& rows);
 /// Returns the scaling between neighbours of each series, sorted by the number of IPUs. Only throughputs are used.
 std::vector<Scaling> scaling_of(const std::vector<Row>& rows);
 
-/// Returns the rows, the errors of each family, the scaling of each series and the fitted numbers as a JSON object with
-/// the lists rows, families, series and fitted. Times are in seconds; errors and biases are fractions.
-std::string json_of(const std::vector<Row>& rows);
+/// Returns the rows, the errors of each family, the scaling of each series and the fitted numbers.
+proto::ValidationAnswer answer_of(const std::vector<Row>& rows);
 
 }  // namespace poprun::launcher::validation

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,10 @@ constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
 constexpr int kLinksMax = 4096;
 constexpr std::uint64_t kVariablesMax = 65'536;
 constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // All variables together have at most 2^60 B.
+constexpr std::uint32_t kIpusMax = 256;                              // Of a replica.
+constexpr double kClockMax = 1e12;                                   // Hz.
+constexpr std::uint64_t kCyclesMax = std::uint64_t{1} << 50;
+constexpr std::uint64_t kNanosecondsMax = std::uint64_t{1} << 60;  // 36 years. Sums fit in 63 bits.
 constexpr int kListMax = 64;
 constexpr int kDimensionsMax = 32;
 constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // The size in bytes then also fits in 64 bits.
@@ -121,7 +127,54 @@ Status check_bounds(const proto::Failure& failure, const JobSize& job) {
   return check_progress(failure.progress());
 }
 
-Status check_bounds(const proto::ReportItem& item) {
+namespace {
+
+/// Checks lists that store rows by column, and so must have the same size.
+Status check_columns(std::string_view what, int rows, std::initializer_list<int> columns) {
+  if (std::ranges::all_of(columns, [rows](int size) { return size == rows; })) {
+    return {};
+  }
+  return fail(ErrorCode::kUsage, fmt::format("{}: the columns have different sizes", what));
+}
+
+Status check_timeline(const proto::Timeline& timeline) {
+  POPRUN_TRY(check_columns(
+      "the bars of a timeline", timeline.step_size(),
+      {timeline.ipu_size(), timeline.lane_size(), timeline.doing_size(), timeline.begin_size(), timeline.length_size(),
+       timeline.micro_batch_size(), timeline.count_size(), timeline.distance_size()}));
+  const bool known = std::ranges::all_of(timeline.lane(), proto::Lane_IsValid) &&
+                     std::ranges::all_of(timeline.doing(), proto::Doing_IsValid) &&
+                     std::ranges::all_of(timeline.ipu(), [](std::uint32_t ipu) { return ipu < kIpusMax; });
+  if (!known || (timeline.step_size() > 0 && !(timeline.clock_hz() >= 1 && timeline.clock_hz() <= kClockMax))) {
+    return fail(ErrorCode::kUsage, "a timeline has an unknown lane, activity, IPU or clock");
+  }
+  for (int k = 0; k < timeline.step_size(); ++k) {
+    const std::uint64_t most = std::max({timeline.begin(k), timeline.length(k), timeline.distance(k)});
+    POPRUN_TRY(check_at_most("cycles of a timeline", most, kCyclesMax));
+  }
+  return {};
+}
+
+Status check_trace(const proto::StepTrace& trace, const JobSize& job) {
+  const std::uint64_t replicas = std::uint64_t{job.instances} * job.replicas_per_instance;
+  POPRUN_TRY(check_below("replica", trace.replica(), replicas));
+  POPRUN_TRY(check_columns("the slices of a trace", trace.kind_size(),
+                           {trace.number_size(), trace.begin_ns_size(), trace.length_ns_size(), trace.group_size()}));
+  if (!std::ranges::all_of(trace.kind(), proto::TraceKind_IsValid)) {
+    return fail(ErrorCode::kUsage, "a trace has slices of an unknown kind");
+  }
+  POPRUN_TRY(check_at_most("ns of a trace", trace.began_ns(), kNanosecondsMax));
+  for (int k = 0; k < trace.kind_size(); ++k) {
+    POPRUN_TRY(check_at_most("ns of a trace", std::max(trace.begin_ns(k), trace.length_ns(k)), kNanosecondsMax));
+    POPRUN_TRY(check_at_most("replicas of a collective", trace.group(k), replicas));
+  }
+  return check_timeline(trace.program().timeline());
+}
+
+}  // namespace
+
+Status check_bounds(const proto::ReportItem& item, const JobSize& job) {
+  POPRUN_TRY(check_trace(item.trace(), job));
   if (item.has_output() && item.output().shape().empty()) {
     return fail(ErrorCode::kUsage, "an output has no shape");
   }

@@ -23,7 +23,7 @@ struct JobSize {
 Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
 Status check_bounds(const proto::Failure& failure, const JobSize& job);
-Status check_bounds(const proto::ReportItem& item);
+Status check_bounds(const proto::ReportItem& item, const JobSize& job);
 /// Also checks that the part has at most 65,536 variables and 65,536 slices, all within the variables.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 

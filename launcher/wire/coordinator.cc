@@ -307,18 +307,20 @@ class Service final : public Coordinator, public ServiceBase {
 
    private:
     void take_item() {
-      if (const Status bounded = check_bounds(item_); !bounded) {
+      if (const Status bounded = check_bounds(item_, service_.setup_.job); !bounded) {
         Finish(out_of_bounds(bounded));
         return;
       }
+      is_of_replica_0_ = is_of_replica_0_ || !(item_.has_output() || item_.has_trace());
       const Status taken = service_.events_.on_report(item_);
       taken ? StartRead(&item_) : Finish(refused(taken));
     }
-    void end() { Finish(refused(service_.events_.on_report_end())); }
+    void end() { Finish(is_of_replica_0_ ? refused(service_.events_.on_report_end()) : grpc::Status::OK); }
 
     Service& service_;
     Seat seat_;
     proto::ReportItem item_;
+    bool is_of_replica_0_ = false;  ///< Only its report contains the profile.
   };
 
   [[nodiscard]] std::uint32_t two_of_each_instance() const { return 2 * setup_.job.instances; }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "replica/base/sha256.h"
 #include "replica/check/records.h"
 #include "replica/loops/host_streams.h"
 
@@ -124,6 +126,9 @@ class Check {
 
   Result<proto::CheckedRun> check(const CompiledVariant& compiled) {
     proto::CheckedRun run = compiled.run;
+    if (ports_.certifies && first() && compiled.program.tensors_size() > 0) {
+      run.set_program_sha256(sha256_of(bytes_of_program(compiled.program)));
+    }
     if (run.verdict() != proto::CheckedRun::UNSPECIFIED) {
       return run;
     }
@@ -139,14 +144,21 @@ class Check {
       return run;
     }
     POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
+    if (ports_.certifies) {
+      run.set_values_compared(
+          std::accumulate(reference_->steps.begin(), reference_->steps.end(), std::uint64_t{0},
+                          [](std::uint64_t sum, const StateDigests& digests) { return sum + digests.size(); }));
+    }
     executed_[digest] = {compiled.name, run.verdict() != proto::CheckedRun::DIFFERENT};
     return run;
   }
 
   Result<proto::CheckedRun> refer(const CompiledVariant& compiled, proto::CheckedRun run) {
     reference_.emplace(Reference{compiled, {}});
-    StateRecord record(compiled.program, own_shard());
+    const bool hashes = ports_.certifies && first();
+    StateRecord record(compiled.program, own_shard(), hashes ? options_.total_steps : 0);
     POPRUN_TRY(make_record(compiled, options_, record));
+    run.set_state_sha256(record.state_sha256());
     reference_->steps.assign(record.steps().begin(), record.steps().end());
     // Measure the time in a second run, without the search for non-finite numbers, as in the other runs.
     StateRecord timed(compiled.program, own_shard());

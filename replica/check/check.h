@@ -34,6 +34,7 @@ struct CheckPorts {
   /// that touches more memory than before.
   std::function<Status(Bytes more)> check_host;
 
+  bool certifies = false;            ///< Whether to report hashes of Programs and of the state.
   std::uint32_t sharding_group = 0;  ///< Number of replicas that share a tensor in sharded variants; 0: all.
 
   // These are called on replica 0 only (`compile` for each variant). A Program that does not fit is not an error.

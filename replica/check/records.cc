@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <string_view>
 #include <tuple>
@@ -10,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/sha256.h"
 #include "replica/graph/types.h"
 #include "replica/machine/machine.h"
 
@@ -109,6 +111,29 @@ void StateRecord::end(const StepReport& report, Engine& engine) {
       digests["'" + tensor.name() + "'"] = digest(engine, static_cast<std::uint32_t>(t));
     }
   }
+  if (report.step == hashed_step_) {
+    state_sha256_ = hash(engine);
+  }
+}
+
+std::string StateRecord::hash(const Engine& engine) const {
+  std::map<std::string, std::uint32_t> variables;
+  for (int t = 0; t < program_.tensors_size(); ++t) {
+    if (lives_on(program_.tensors(t))) {
+      variables.emplace(program_.tensors(t).name(), static_cast<std::uint32_t>(t));
+    }
+  }
+  Sha256 sha;
+  for (const auto& [name, tensor] : variables) {
+    const Engine::Resident resident = engine.resident(tensor);
+    if (resident.is_shard) {
+      return "";
+    }
+    sha.add(name);
+    sha.add({"", 1});
+    sha.add({reinterpret_cast<const char*>(resident.bytes.data()), resident.bytes.size()});
+  }
+  return sha.digest();
 }
 
 void StateRecord::add(const EvaluationReport& evaluation) {

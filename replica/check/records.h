@@ -35,14 +35,19 @@ struct OwnShard {
 /// Records the state after each step of a training loop.
 class StateRecord final : public StepWatcher {
  public:
-  /// `program` must outlive this.
-  StateRecord(const Program& program, OwnShard shard) : program_(program), shard_(shard) {}
+  /// Hashes the state after step `hashed_step`, counted from 1, if that is not 0. `program` must outlive this.
+  StateRecord(const Program& program, OwnShard shard, std::uint64_t hashed_step = 0)
+      : program_(program), shard_(shard), hashed_step_(hashed_step) {}
 
   /// Adds the outcome of an evaluation after the last step, as one more step.
   void add(const EvaluationReport& evaluation);
 
   /// Returns the digests of each step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
+
+  /// Returns the SHA-256 of the state after the step to hash: of the name, a zero byte and the bytes of each variable,
+  /// by name. Empty if the replica has only a shard of a variable.
+  [[nodiscard]] const std::string& state_sha256() const { return state_sha256_; }
 
   /// Returns the mean wall seconds per step. Leaves out the first step, which touches all memory, if there are further
   /// steps.
@@ -53,9 +58,12 @@ class StateRecord final : public StepWatcher {
   void end(const StepReport& report, Engine& engine) override;
 
   [[nodiscard]] StateDigest digest(const Engine& engine, std::uint32_t tensor) const;
+  [[nodiscard]] std::string hash(const Engine& engine) const;
 
   const Program& program_;
   OwnShard shard_;
+  std::uint64_t hashed_step_;
+  std::string state_sha256_;
   std::vector<StateDigests> steps_;
   std::vector<double> seconds_;  ///< For each step.
   double began_ = 0;

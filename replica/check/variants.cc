@@ -207,9 +207,13 @@ std::string to_text(const Variant& variant) {
                              : fmt::format("{}, {}, {}", ipus, name_of(variant.schedule), how);
 }
 
-std::uint64_t digest_of_program(Program program) {
+std::string bytes_of_program(Program program) {
   program.clear_notes();
-  const std::string bytes = program.SerializeAsString();
+  return program.SerializeAsString();
+}
+
+std::uint64_t digest_of_program(const Program& program) {
+  const std::string bytes = bytes_of_program(program);
   return digest_of(std::as_bytes(std::span(bytes)));
 }
 

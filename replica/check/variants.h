@@ -82,8 +82,11 @@ struct CompiledVariant {
   Program program;        ///< Empty if the verdict is known.
 };
 
-/// Returns a digest of what a Program does, computed from its bytes without its notes.
-std::uint64_t digest_of_program(Program program);
+/// Returns the bytes of a Program without its notes, which do not change what it does.
+std::string bytes_of_program(Program program);
+
+/// Returns a digest of what a Program does.
+std::uint64_t digest_of_program(const Program& program);
 
 /// Compiles the variants of a job. Among variants with the same stages and schedule, the one that recomputes nothing
 /// must come first.

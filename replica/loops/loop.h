@@ -26,6 +26,9 @@ namespace poprun {
 /// Opens this replica's stream kTrain or kTest at batch `first`.
 using StreamFactory = std::function<std::unique_ptr<HostStream>(JobStream stream, std::uint64_t first)>;
 
+/// Work of a training loop between two steps.
+enum class Pause : std::uint8_t { kEvaluation, kCheckpoint };
+
 /// Observes the steps of a training loop.
 class StepWatcher {
  public:
@@ -38,6 +41,9 @@ class StepWatcher {
   /// the step.
   virtual void begin(std::uint64_t step, Engine& engine) = 0;
   virtual void end(const StepReport& report, Engine& engine) = 0;
+
+  /// Called after an evaluation, or after a checkpoint was taken. `began` is a time of now_seconds().
+  virtual void paused(Pause /*pause*/, double /*began*/) {}
 };
 
 /// Everything that a loop needs besides its Program. All references must outlive the loop.

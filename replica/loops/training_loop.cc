@@ -188,6 +188,7 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
                             index_of(ports_.communicator.self()), result_.steps));
   }
   saving_seconds_ += now_seconds() - began;
+  tell_watcher(Pause::kCheckpoint, began);
   return {};
 }
 
@@ -359,7 +360,14 @@ Status TrainingLoop::evaluate(Engine& engine) {
   if (ports_.reporter != nullptr && report.items > 0) {
     ports_.reporter->evaluation(report);
   }
+  tell_watcher(Pause::kEvaluation, begin);
   return {};
+}
+
+void TrainingLoop::tell_watcher(Pause pause, double began) const {
+  if (ports_.watcher != nullptr) {
+    ports_.watcher->paused(pause, began);
+  }
 }
 
 std::uint32_t TrainingLoop::epoch() const {

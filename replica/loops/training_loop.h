@@ -73,6 +73,7 @@ class TrainingLoop final : private HostIo {
   Status check_labels() const;
   Status note_unequal_labels();
   Status evaluate(Engine& engine);
+  void tell_watcher(Pause pause, double began) const;
   [[nodiscard]] bool evaluation_due(bool last) const;
   [[nodiscard]] std::uint32_t epoch() const;
   [[nodiscard]] double seconds_since_first_step() const;

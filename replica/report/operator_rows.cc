@@ -151,8 +151,6 @@ class Operators {
 static_assert(static_cast<int>(Lane::kIo) == proto::LANE_IO && proto::Lane_ARRAYSIZE == 3);
 static_assert(static_cast<int>(Doing::kStreaming) == proto::DOING_STREAMING && proto::Doing_ARRAYSIZE == 6);
 
-constexpr int kBarsMax = 200'000;
-
 }  // namespace
 
 std::vector<proto::OperatorRow> operator_rows(const Program& program, const Device& device,
@@ -160,7 +158,7 @@ std::vector<proto::OperatorRow> operator_rows(const Program& program, const Devi
   return Operators(program, device, step_function).rows();
 }
 
-void add_timeline(const Program& program, proto::Report& report) {
+void add_timeline(const Program& program, proto::Report& report, int bars_max) {
   const proto::Function* function = find_function(program, report.step_function());
   if (function == nullptr) {
     return;
@@ -171,7 +169,7 @@ void add_timeline(const Program& program, proto::Report& report) {
   proto::Timeline& timeline = *report.mutable_timeline();
   std::uint64_t left_out = 0;
   const CallTime time = walk(program, *function, [&](const Stretch& bar) {
-    if (timeline.step_size() == kBarsMax) {
+    if (timeline.step_size() == bars_max) {
       left_out += bar.count;
       return;
     }

@@ -16,7 +16,7 @@ std::vector<proto::OperatorRow> operator_rows(const Program& program, const Devi
                                               const std::string& step_function);
 
 /// Adds the device's timeline of one call of the report's step_function, as walk() finds it, and the schedule of its
-/// stages if there are several.
-void add_timeline(const Program& program, proto::Report& report);
+/// stages if there are several. Counts bars beyond the first `bars_max` without adding them.
+void add_timeline(const Program& program, proto::Report& report, int bars_max);
 
 }  // namespace poprun

@@ -20,6 +20,7 @@ namespace {
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
 constexpr std::size_t kPeaksMax = 8;
+constexpr int kBarsMax = 200'000;
 constexpr std::size_t kPeakPartsMax = 8;
 
 std::uint64_t count(Bytes bytes) {
@@ -407,7 +408,7 @@ proto::Report report(const Program& program, const Device& device, const ReportO
   const StepIndex steps(program);
   const Uses uses(program);
   const Categories categories(program, options.categories);
-  proto::Report report;
+  proto::Report report = step_report(program, options.step_function, kBarsMax);
   report.set_steps(steps.size());
   report.mutable_categories()->Assign(categories.names().begin(), categories.names().end());
   std::vector<proto::Variable> variables;
@@ -436,16 +437,21 @@ proto::Report report(const Program& program, const Device& device, const ReportO
                  *report.mutable_ipus(static_cast<int>(k)));
   }
   report.mutable_variables()->Assign(std::move_iterator(variables.begin()), std::move_iterator(variables.end()));
+  for (proto::OperatorRow& row : operator_rows(program, device, options.step_function)) {
+    *report.add_operators() = std::move(row);
+  }
+  return report;
+}
+
+proto::Report step_report(const Program& program, const std::string& step_function, int bars_max) {
+  proto::Report report;
+  report.set_step_function(step_function);
   for (const proto::Function& function : program.functions()) {
     proto::FunctionTree& tree = *report.add_functions();
     tree.set_name(function.name());
     add_nodes(function.steps(), *tree.mutable_nodes());
   }
-  for (proto::OperatorRow& row : operator_rows(program, device, options.step_function)) {
-    *report.add_operators() = std::move(row);
-  }
-  report.set_step_function(options.step_function);
-  add_timeline(program, report);
+  add_timeline(program, report, bars_max);
   return report;
 }
 

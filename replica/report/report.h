@@ -27,4 +27,7 @@ struct ReportOptions {
 /// Deterministic. Cost: linear in classes times claims and steps.
 proto::Report report(const Program& program, const Device& device, const ReportOptions& options = {});
 
+/// Returns only the program tree and the timeline of the report, with at most `bars_max` bars.
+proto::Report step_report(const Program& program, const std::string& step_function, int bars_max);
+
 }  // namespace poprun

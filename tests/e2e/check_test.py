@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """poprun-emu check: every way to run a small job is bit-identical to the plain one."""
+import hashlib
 import json
 import signal
 import unittest
 
+import safetensors_file
 from emulated_job import QUICK, ROOT, JobTest
+from proto_schema import check_message
 
 CNN = QUICK.replace("steps = 5", "steps = 5\ngradient-accumulation = 4")
 
@@ -71,6 +74,36 @@ class Check(JobTest):
         job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
                            "--model.embedding-serialisation-factor", 4, "--model.serialised-matmuls", "c_fc=3", config=GPT2)
         self.assert_all_equal(job)
+
+    def test_writes_a_certificate_that_a_referee_can_repeat(self):
+        file = self.folder / "certificate.json"
+        options = ["-n", 2, "--training.optimizer", "sgd", "--training.gradient-accumulation", 1]
+        job = self.run_job("check", *options, "--check-ipus", 2, "--check-steps", 5, "--certificate", file, config=CNN)
+        self.assertIn(f"certificate in {file}\n", job.stdout)
+        certificate = json.loads(file.read_text())
+        check_message(certificate, "CheckCertificate")
+        self.assertTrue(certificate["equal"])
+        self.assertTrue(certificate["arithmetic"]["cpu_isas"])
+        self.assertIn("--check-steps 5", certificate["command"])
+        reference, *others = certificate["runs"]
+        # Weights of a plain run of the same steps. Nothing else is in the state of SGD.
+        plain = self.run_job(*options, "--training.steps", 5, config=CNN)
+        tensors = safetensors_file.read(plain.output_dir / "weights.safetensors")
+        state = b"".join(name.encode() + b"\0" + bytes(tensors[name][2]) for name in sorted(tensors))
+        self.assertEqual(reference["state_sha256"], hashlib.sha256(state).hexdigest())
+        self.assertEqual(reference["values_compared"], 5 * (len(tensors) + 2))
+        self.assertEqual({run["verdict"] for run in others}, {"EQUAL"})
+        programs = [run["program_sha256"] for run in certificate["runs"] if not run["same_as"]]
+        self.assertEqual(len(set(programs)), len(programs))
+        self.assertTrue(all(len(program) == 64 for program in programs))
+        again = self.folder / "again.json"
+        self.run_job("check", *options, "--check-ipus", 2, "--check-steps", 5, "--certificate", again, config=CNN)
+        repeated = json.loads(again.read_text())
+        for one in (certificate, repeated):
+            one.pop("command")
+        self.assertEqual(repeated, certificate)
+        job = self.run_job("check", "--certificate", self.folder / "missing/certificate.json", config=CNN, code=64)
+        self.assert_first_line(job, "--certificate", "missing does not exist; create it")
 
     def test_that_is_interrupted_sums_up_its_runs_and_leaves_other_results_alone(self):
         job = self.start("check", "-n", 2, "--check-ipus", 2, "--check-steps", 30, config=CNN)

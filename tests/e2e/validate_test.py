@@ -8,6 +8,7 @@ import shutil
 import unittest
 
 from emulated_job import ROOT, JobTest
+from proto_schema import check_message
 
 ROWS = ROOT / "deploy/validate"
 SMALL = """
@@ -29,6 +30,7 @@ class Validate(JobTest):
     def test_states_the_errors_that_published_results_show(self):
         job = self.validate("--rows", ROWS, "--format", "json")
         answer = json.loads(job.stdout)
+        check_message(answer, "ValidationAnswer")
         page = (ROOT / "launcher/validation/README.md").read_text()
         worst = collections.defaultdict(float)
         stated = {}
@@ -88,7 +90,7 @@ class Validate(JobTest):
         empty.mkdir()
         for arguments, *parts in ((["--rows", empty], str(empty), "contains no result", "NAME.cfg"),
                                   (["--rows", self.folder / "none"], "none", "No such file"),
-                                  (["--format", "xml"], "--format = xml", "text, json"),
+                                  (["--format", "xml"], "--format = xml", "text, json, csv"),
                                   (["train.cfg"], "validate", "train.cfg")):
             job = self.validate(*arguments, code=64)
             self.assert_first_line(job, *map(str, parts))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The real command over several hosts: results bit-identical to one host, and failures that name the host."""
+import collections
 import os
 import pathlib
 import shutil
@@ -13,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
 
 import cluster
 from emulated_job import BIN, JobTest, QUICK, environment_of
+from perfetto_trace import read_trace
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 BEFORE_HEARTBEAT_IS_MISSED = 25  # Seconds; --heartbeat-timeout is 30.
@@ -38,6 +40,23 @@ class ClusterTest(JobTest):
     def assert_same_answer(self, job, reference):
         self.assertEqual(job.weights_hash(), reference.weights_hash())
         self.assertEqual([row["loss"] for row in job.metrics()], [row["loss"] for row in reference.metrics()])
+
+
+class Trace(ClusterTest):
+    def test_puts_all_hosts_on_one_clock(self):
+        hosts = self.cluster(2)
+        job = self.run_on(hosts, "-n", 4, "-H", "node0,node1", "--report.trace-steps", "2-5")
+        slices = read_trace(job.output_dir / "trace.pftrace")
+        processes = {slice.process for slice in slices if slice.process.startswith("replica 3")}
+        self.assertRegex(processes.pop(), r"\Areplica 3, host node1, clock within [\d.]+ (us|ms)\Z")
+        flows = collections.defaultdict(list)
+        for slice in slices:
+            if slice.flow:
+                flows[slice.flow].append(slice)
+        self.assertTrue(flows)
+        for met in flows.values():
+            self.assertEqual(len({slice.process for slice in met}), 4)
+            self.assertLessEqual(max(slice.begin for slice in met), min(slice.end for slice in met))
 
 
 class Placement(ClusterTest):

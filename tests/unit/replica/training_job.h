@@ -187,22 +187,23 @@ struct Outcome {
 
 using Forward = decltype(CompileOptions::forward);
 
-/// Where a job stores checkpoints and what it resumes from; nothing by default.
-struct Checkpointing {
+/// Where a job stores checkpoints, what it resumes from, and who watches it; nothing by default.
+struct LoopSetup {
   std::function<CheckpointStore*(std::uint32_t replica)> store = nullptr;
   CheckpointSource* state = nullptr;  ///< Given to the first replica only.
+  std::function<StepWatcher*(std::uint32_t replica)> watcher = nullptr;
   std::optional<proto::HostState> resume = {};
 };
 
 /// Runs a job's Program, for at most `last_part` of its micro-batches and batches of evaluation.
 inline Outcome run_program(const proto::RunConfig& config, Program program, const HostWeights& initial = {},
-                           std::uint64_t last_part = kToTheEnd, const Checkpointing& checkpointing = {}) {
+                           std::uint64_t last_part = kToTheEnd, const LoopSetup& setup = {}) {
   Outcome outcome;
   const std::uint32_t replicas = config.topology().num_replicas();
   outcome.program = std::move(program);
   auto training = training_options(config, dataset());
   EXPECT_TRUE(training) << training.error().message;
-  training->resume = checkpointing.resume;
+  training->resume = setup.resume;
   auto world = LocalWorld::create({.replicas = replicas});
   EXPECT_TRUE(world);
   outcome.records = std::vector<Record>(replicas);
@@ -223,8 +224,9 @@ inline Outcome run_program(const proto::RunConfig& config, Program program, cons
                                return std::make_unique<SampleStream>(
                                    train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, micro, first);
                              },
-                         .checkpoints = checkpointing.store ? checkpointing.store(r) : nullptr,
-                         .state = r == 0 ? checkpointing.state : nullptr});
+                         .watcher = setup.watcher ? setup.watcher(r) : nullptr,
+                         .checkpoints = setup.store ? setup.store(r) : nullptr,
+                         .state = r == 0 ? setup.state : nullptr});
       auto result = loop.run();
       ASSERT_TRUE(result) << result.error().message;
       outcome.results[r] = *result;

@@ -455,11 +455,12 @@ TEST(Options, OfTheSectionJobAreOverriddenByTheCommandLine) {
   EXPECT_THAT(error_of({}, "[job]\nreplicas = many\n"), HasSubstr("train.cfg:2: replicas"));
 }
 
-TEST(Options, AnswerInTextOrJson) {
-  EXPECT_TRUE(parse({"--dry-run", "--format", "json"})->json);
-  EXPECT_FALSE(parse({"--dry-run", "--format", "text"})->json);
-  EXPECT_TRUE(parse({"--format", "json"})->json);
-  EXPECT_THAT(error_of({"--dry-run", "--format", "yaml"}), HasSubstr("text, json"));
+TEST(Options, AnswerInTextJsonOrCsv) {
+  EXPECT_EQ(parse({"--dry-run", "--format", "csv"})->form, AnswerForm::kCsv);
+  EXPECT_EQ(parse({"--dry-run", "--format", "json"})->form, AnswerForm::kJson);
+  EXPECT_EQ(parse({"--dry-run", "--format", "text"})->form, AnswerForm::kText);
+  EXPECT_EQ(parse({"--format", "json"})->form, AnswerForm::kJson);
+  EXPECT_THAT(error_of({"--dry-run", "--format", "yaml"}), HasSubstr("text, json, csv"));
 }
 
 TEST(Options, OfOtherLaunchersAreAnswered) {

@@ -59,7 +59,7 @@ TEST(Information, CanBeAskedForByWord) {
   EXPECT_EQ(parse({"help", "training"})->help, "training");
   EXPECT_EQ(parse({"help", "check"})->help, "check");
   EXPECT_TRUE(parse({"models"})->list_models);
-  EXPECT_TRUE(parse({"models", "--format", "json"})->json);
+  EXPECT_TRUE(parse({"models", "--format", "json"})->form == AnswerForm::kJson);
   EXPECT_EQ(parse({"models", "--help"})->help, "");
   EXPECT_EQ(parse({"./help"})->config_file, "./help");
   EXPECT_EQ(error_of({"help", "traning"}), "--help traning: unknown section; did you mean training?");

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 namespace poprun::launcher::validation {
 namespace {
@@ -90,18 +89,18 @@ TEST(Comparison, DoesNotSeparateStepsOfEqualAccumulationOrOtherReplicas) {
   EXPECT_THAT(scaling_of({row("a", "f", 1, 1), row("b", "f", 2, 2)}), IsEmpty());
 }
 
-TEST(Comparison, WritesRowsFamiliesSeriesAndFittedNumbersAsJson) {
-  const auto json =
-      nlohmann::json::parse(json_of({in_series("small", 2, 8, 0.1, 0.2), in_series("large", 8, 2, 0.1, 0.2)}));
+TEST(Comparison, ListsRowsFamiliesSeriesAndFittedNumbers) {
+  const proto::ValidationAnswer answer =
+      answer_of({in_series("small", 2, 8, 0.1, 0.2), in_series("large", 8, 2, 0.1, 0.2)});
 
-  EXPECT_EQ(json["rows"].size(), 2U);
-  EXPECT_EQ(json["rows"][0]["name"], "small");
-  EXPECT_EQ(json["rows"][0]["fits"], true);
-  EXPECT_EQ(json["families"][1]["family"], "all");
-  EXPECT_NEAR(json["series"][0]["device_clock_parts"]["cycle_seconds"].get<double>(), 0.2, 1e-9);
-  EXPECT_GE(json["fitted"].size(), 3U);
-  for (const auto& number : json["fitted"]) {
-    EXPECT_THAT(number["rows"].get<std::string>(), Not(IsEmpty()));
+  ASSERT_EQ(answer.rows_size(), 2);
+  EXPECT_EQ(answer.rows(0).name(), "small");
+  EXPECT_TRUE(answer.rows(0).fits());
+  EXPECT_EQ(answer.families(1).family(), "all");
+  EXPECT_NEAR(answer.series(0).device_clock_parts().cycle_seconds(), 0.2, 1e-9);
+  EXPECT_GE(answer.fitted_size(), 3);
+  for (const proto::FittedConstant& number : answer.fitted()) {
+    EXPECT_THAT(number.rows(), Not(IsEmpty()));
   }
 }
 

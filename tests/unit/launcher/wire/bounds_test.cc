@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -12,6 +13,8 @@ namespace poprun::launcher {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr JobSize kTwoReplicas{.instances = 2, .replicas_per_instance = 1};
 
 TEST(Bounds, OfABeatAreThoseOfItsInstance) {
   const JobSize job{.instances = 4, .replicas_per_instance = 2};
@@ -38,9 +41,10 @@ TEST(Bounds, OfATensorAreElementsThatCanBeCounted) {
   proto::ReportItem item;
   item.mutable_output()->add_shape(std::int64_t{1} << 56);
   item.mutable_output()->add_shape(0);
-  EXPECT_TRUE(check_bounds(item));
+  EXPECT_TRUE(check_bounds(item, kTwoReplicas));
   item.mutable_output()->add_shape(256);  // 2^64 bytes overflow a 64-bit counter to 0.
-  EXPECT_THAT(check_bounds(item).error().message, HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
+  EXPECT_THAT(check_bounds(item, kTwoReplicas).error().message,
+              HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
 }
 
 TEST(Bounds, OfAPartOfACheckpointAre65536VariablesAndSlices) {
@@ -180,18 +184,61 @@ TEST(Bounds, OfResultsHold) {
                        {[&](Item& i, std::uint64_t n) { shape(i.mutable_weights(), n); }, 32, "dimensions of a tensor"},
                        {[&](Item& i, std::uint64_t n) { shape(i.mutable_dumped()->mutable_chunk(), n); }, 32,
                         "dimensions of a tensor"}},
-                      [](const Item& i) { return check_bounds(i); });
+                      [](const Item& i) { return check_bounds(i, kTwoReplicas); });
   expect_limits<Item>(
       {},
       {{[](Item& i, std::uint64_t n) { i.mutable_weights()->set_name(text(n)); }, 4096, "bytes of a tensor's name"},
        {[](Item& i, std::uint64_t n) { i.mutable_dumped()->mutable_chunk()->set_name(text(n)); }, 4096,
         "bytes of a tensor's name"}},
-      [](const Item& i) { return check_bounds(i); });
+      [](const Item& i) { return check_bounds(i, kTwoReplicas); });
   Item item;
   item.mutable_output();
-  EXPECT_THAT(check_bounds(item).error().message, HasSubstr("an output has no shape"));
+  EXPECT_THAT(check_bounds(item, kTwoReplicas).error().message, HasSubstr("an output has no shape"));
   item.mutable_output()->add_shape(-1);
-  EXPECT_THAT(check_bounds(item).error().message, HasSubstr("negative dimension"));
+  EXPECT_THAT(check_bounds(item, kTwoReplicas).error().message, HasSubstr("negative dimension"));
+}
+
+TEST(Bounds, OfATraceHold) {
+  proto::ReportItem valid;
+  proto::StepTrace& trace = *valid.mutable_trace();
+  trace.set_replica(1);
+  trace.add_kind(proto::TRACE_COLLECTIVE);
+  trace.add_number(3);
+  trace.add_begin_ns(0);
+  trace.add_length_ns(5);
+  trace.add_group(2);
+  proto::Timeline& timeline = *trace.mutable_program()->mutable_timeline();
+  timeline.set_clock_hz(1e9);
+  timeline.add_step(0);
+  timeline.add_ipu(0);
+  timeline.add_lane(proto::LANE_TILES);
+  timeline.add_doing(proto::DOING_SYNC);
+  timeline.add_begin(0);
+  timeline.add_length(1);
+  timeline.add_micro_batch(0);
+  timeline.add_count(1);
+  timeline.add_distance(0);
+  ASSERT_TRUE(check_bounds(valid, kTwoReplicas)) << check_bounds(valid, kTwoReplicas).error().message;
+  using Damage = std::function<void(proto::StepTrace&, proto::Timeline&)>;
+  for (const auto& [damage, message] : std::vector<std::pair<Damage, std::string>>{
+           {[](auto&t, auto&) { t.set_replica(2); }, "replica 2 does not exist"},
+           {[](auto&t, auto&) { t.add_number(1); }, "the columns have different sizes"},
+           {[](auto&t, auto&) { t.set_group(0, 3); }, "replicas of a collective"},
+           {[](auto&t, auto&) { t.set_length_ns(0, ~std::uint64_t{0}); }, "ns of a trace"},
+           {[](auto&t, auto&) { t.set_began_ns(~std::uint64_t{0}); }, "ns of a trace"},
+           {[](auto&, auto&bars) { bars.add_count(1); }, "the columns have different sizes"},
+           {[](auto&, auto&bars) { bars.set_doing(0, static_cast<proto::Doing>(6)); }, "unknown lane, activity"},
+           {[](auto&, auto&bars) { bars.set_lane(0, static_cast<proto::Lane>(3)); }, "unknown lane, activity"},
+           {[](auto&, auto&bars) { bars.set_ipu(0, 256); }, "unknown lane, activity"},
+           {[](auto&, auto&bars) { bars.set_clock_hz(0); }, "unknown lane, activity"},
+           {[](auto&, auto&bars) { bars.set_clock_hz(std::numeric_limits<double>::quiet_NaN()); }, "unknown lane"},
+           {[](auto&, auto&bars) { bars.set_distance(0, ~std::uint64_t{0}); }, "cycles of a timeline"}}) {
+    proto::ReportItem item = valid;
+    damage(*item.mutable_trace(), *item.mutable_trace()->mutable_program()->mutable_timeline());
+    const Status checked = check_bounds(item, kTwoReplicas);
+    ASSERT_FALSE(checked) << message;
+    EXPECT_THAT(checked.error().message, HasSubstr(message));
+  }
 }
 
 TEST(Bounds, OfAPartOfACheckpointHold) {

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+#include "replica/loops/loop.h"
+#include "replica/program/program.h"
+
+/// Records what a replica does, and when, on the wall clock.
+namespace poprun {
+
+/// Traces some training steps of one replica: a slice for each step of the Program as it ends, and the pauses between
+/// training steps. Cost: two readings of the clock for each step of the Program.
+class StepTrace final : public StepWatcher, private StepObserver {
+ public:
+  struct Setup {
+    std::uint32_t replica = 0;
+    std::uint32_t replicas = 1;
+    std::uint64_t first = 1;  ///< Training steps, from 1.
+    std::uint64_t last = 1;
+    std::uint64_t slices_max = 0;  ///< In each training step.
+  };
+  using Send = std::function<void(proto::StepTrace)>;
+
+  /// Calls `send` after each traced step and pause. If a training step has more than `slices_max` slices, operators and
+  /// copies that follow one another become one slice, and further slices are only counted. `program` must outlive this.
+  StepTrace(const Program& program, const Setup& setup, Send send);
+
+ private:
+  /// The kind of a step of the Program and the size of its group, by Step.number.
+  struct Traits {
+    proto::TraceKind kind = proto::TRACE_OPERATOR;
+    std::uint32_t group = 0;
+    bool is_traced = false;
+  };
+
+  void begin(std::uint64_t step, Engine& engine) override;
+  void end(const StepReport& report, Engine& engine) override;
+  void paused(Pause pause, double began) override;
+  void before(const proto::Step& step) override;
+  void after(const proto::Step& step) override;
+  void broken_off(const proto::Step& /*step*/) override {}
+  [[nodiscard]] bool sees_every_round() const override { return true; }
+
+  void find_traits(const google::protobuf::RepeatedPtrField<proto::Step>& steps);
+  [[nodiscard]] proto::StepTrace empty(std::uint64_t step, std::uint64_t began_ns) const;
+  [[nodiscard]] bool extends_last(std::uint64_t end);
+  void add(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began, std::uint64_t end);
+
+  Setup setup_;
+  Send send_;
+  std::vector<Traits> traits_;
+  bool merges_ = false;               ///< Whether operators become one slice.
+  std::uint64_t step_ = 0;            ///< The last traced training step.
+  std::vector<std::uint64_t> began_;  ///< Of the running steps, the outermost first.
+  proto::StepTrace trace_;
+};
+
+}  // namespace poprun
