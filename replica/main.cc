@@ -184,6 +184,9 @@ class Instance {
                            "host streams {:.2f} s",
                            counted(result.steps, "step"), result.training_seconds + result.evaluation_seconds,
                            result.wall.compute, result.wall.exchange, result.wall.host));
+    if (trace != nullptr) {
+      trace->flush();
+    }
     POPRUN_TRY(finish_reports_of_all(communicator));
     POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
                                                        result.first_step_began - launched_at_, communicator));
@@ -356,11 +359,11 @@ class Instance {
         .slices_max = std::min(kTraceSlicesMax / (communicator.size() * steps), kStepSlicesMax),
     };
     return std::make_unique<StepTrace>(
-        program, setup, [&program, &reporter, names_steps = setup.replica == 0](proto::StepTrace trace) mutable {
+        program, setup, [&program, &reporter, names_steps = setup.replica == 0](proto::TracedSteps traced) mutable {
           proto::ReportItem item;
-          *item.mutable_trace() = std::move(trace);
+          *item.mutable_traced() = std::move(traced);
           if (std::exchange(names_steps, false)) {
-            *item.mutable_trace()->mutable_program() =
+            *item.mutable_traced()->mutable_traces(0)->mutable_program() =
                 step_report(program, std::string(name_of(JobFunction::kTrain)), kTraceBarsMax);
           }
           reporter.send(std::move(item));

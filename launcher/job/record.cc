@@ -105,8 +105,10 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   if (tensorboard_) {
     tensorboard_->take(item, unix_seconds());
   }
-  if (item.has_trace() && trace_ && !trace_file_) {
-    trace_->take(item.trace());
+  if (trace_ && !trace_file_) {
+    for (const proto::StepTrace& trace : item.traced().traces()) {
+      trace_->take(trace);
+    }
     if (trace_->complete()) {
       write_trace();
     }

@@ -163,7 +163,7 @@ Status JobResults::take(const proto::ReportItem& item) {
     case proto::ReportItem::kCheckedRun:
       return take_run(item.checked_run());
     case proto::ReportItem::kNote:
-    case proto::ReportItem::kTrace:
+    case proto::ReportItem::kTraced:
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }

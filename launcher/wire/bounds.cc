@@ -174,7 +174,9 @@ Status check_trace(const proto::StepTrace& trace, const JobSize& job) {
 }  // namespace
 
 Status check_bounds(const proto::ReportItem& item, const JobSize& job) {
-  POPRUN_TRY(check_trace(item.trace(), job));
+  for (const proto::StepTrace& trace : item.traced().traces()) {
+    POPRUN_TRY(check_trace(trace, job));
+  }
   if (item.has_output() && item.output().shape().empty()) {
     return fail(ErrorCode::kUsage, "an output has no shape");
   }

@@ -311,7 +311,7 @@ class Service final : public Coordinator, public ServiceBase {
         Finish(out_of_bounds(bounded));
         return;
       }
-      is_of_replica_0_ = is_of_replica_0_ || !(item_.has_output() || item_.has_trace());
+      is_of_replica_0_ = is_of_replica_0_ || !(item_.has_output() || item_.has_traced());
       const Status taken = service_.events_.on_report(item_);
       taken ? StartRead(&item_) : Finish(refused(taken));
     }

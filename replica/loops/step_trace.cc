@@ -10,6 +10,8 @@
 namespace poprun {
 namespace {
 
+constexpr std::uint64_t kMessageSlicesMax = 20'000;
+
 std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
@@ -123,7 +125,28 @@ void StepTrace::end(const StepReport& report, Engine& engine) {
   trace_.add_begin_ns(0);
   trace_.add_length_ns(now_ns() - trace_.began_ns());
   trace_.add_group(0);
-  send_(std::exchange(trace_, {}));
+  finish_trace();
+  if (step_ == setup_.last) {
+    flush();
+  }
+}
+
+/// Keeps the finished trace. Messages cost far more than tracing itself, so a message holds the traces of a second.
+void StepTrace::finish_trace() {
+  constexpr std::uint64_t kBetweenMessagesNs = 1'000'000'000;
+  unsent_slices_ += static_cast<std::uint64_t>(trace_.kind_size());
+  *unsent_.add_traces() = std::exchange(trace_, {});
+  if (now_ns() - sent_ns_ >= kBetweenMessagesNs || unsent_slices_ >= kMessageSlicesMax) {
+    flush();
+  }
+}
+
+void StepTrace::flush() {
+  if (unsent_.traces_size() > 0) {
+    send_(std::exchange(unsent_, {}));
+    unsent_slices_ = 0;
+    sent_ns_ = now_ns();
+  }
 }
 
 void StepTrace::paused(Pause pause, double began) {
@@ -133,7 +156,7 @@ void StepTrace::paused(Pause pause, double began) {
   const auto from = static_cast<std::uint64_t>(began * 1e9);
   trace_ = empty(step_, from);
   add(pause == Pause::kEvaluation ? proto::TRACE_EVALUATION : proto::TRACE_CHECKPOINT, 0, 0, from, now_ns());
-  send_(std::exchange(trace_, {}));
+  finish_trace();
 }
 
 void StepTrace::before(const proto::Step& /*step*/) {

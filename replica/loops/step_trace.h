@@ -22,11 +22,15 @@ class StepTrace final : public StepWatcher, private StepObserver {
     std::uint64_t last = 1;
     std::uint64_t slices_max = 0;  ///< In each training step.
   };
-  using Send = std::function<void(proto::StepTrace)>;
+  using Send = std::function<void(proto::TracedSteps)>;
 
-  /// Calls `send` after each traced step and pause. If a training step has more than `slices_max` slices, operators and
-  /// copies that follow one another become one slice, and further slices are only counted. `program` must outlive this.
+  /// Calls `send` about once a second, and after the last traced step. If a training step has more than `slices_max`
+  /// slices, operators and copies that follow one another become one slice, and further slices are only counted.
+  /// `program` must outlive this.
   StepTrace(const Program& program, const Setup& setup, Send send);
+
+  /// Sends what has not been sent. Call it at the end of the loop.
+  void flush();
 
  private:
   /// The kind of a step of the Program and the size of its group, by Step.number.
@@ -45,6 +49,7 @@ class StepTrace final : public StepWatcher, private StepObserver {
   [[nodiscard]] bool sees_every_round() const override { return true; }
 
   void find_traits(const google::protobuf::RepeatedPtrField<proto::Step>& steps);
+  void finish_trace();
   [[nodiscard]] proto::StepTrace empty(std::uint64_t step, std::uint64_t began_ns) const;
   [[nodiscard]] bool extends_last(std::uint64_t end);
   void add(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began, std::uint64_t end);
@@ -56,6 +61,9 @@ class StepTrace final : public StepWatcher, private StepObserver {
   std::uint64_t step_ = 0;            ///< The last traced training step.
   std::vector<std::uint64_t> began_;  ///< Of the running steps, the outermost first.
   proto::StepTrace trace_;
+  proto::TracedSteps unsent_;
+  std::uint64_t unsent_slices_ = 0;
+  std::uint64_t sent_ns_ = 0;  ///< Time of the last message.
 };
 
 }  // namespace poprun

@@ -17,10 +17,10 @@
 namespace poprun::launcher {
 namespace {
 
-using ::testing::ElementsAre;
 using poprun::testing::read_trace;
 using poprun::testing::ReadSlice;
 using poprun::testing::ReadTrace;
+using ::testing::ElementsAre;
 
 constexpr std::uint32_t kConv = 1;
 constexpr std::uint32_t kAllReduce = 2;
@@ -87,6 +87,47 @@ TEST(RunTrace, ShowsTheStepsOfEveryReplicaAndJoinsTheirCollectives) {
   EXPECT_NE(waits[0].flow, 0U);
   EXPECT_EQ(by_name.at("replica 0, host a/steps: step").size(), 2U);
   EXPECT_EQ(run.text(), "steps 1 to 2 of 2 replicas");
+}
+
+TEST(RunTrace, OfAsManySlicesAsReplicasSendStaysBelow50MB) {
+  constexpr std::uint32_t kReplicas = 16;
+  constexpr std::uint64_t kSteps = 20;
+  constexpr std::uint64_t kSlices = 350'000 / (kReplicas * kSteps);  // The limit in replica/main.cc.
+  constexpr std::uint64_t kBars = 100'000;
+  RunTrace run({.last_step = kSteps, .hosts = {"a"}, .host_of = std::vector<std::uint32_t>(kReplicas, 0)});
+  proto::Report report = program();
+  proto::Timeline& timeline = *report.mutable_timeline();
+  timeline.set_clock_hz(1e9);
+  for (std::uint64_t k = 0; k < kBars; ++k) {
+    timeline.add_step(kConv);
+    timeline.add_ipu(0);
+    timeline.add_lane(proto::LANE_TILES);
+    timeline.add_doing(k % 2 == 0 ? proto::DOING_COMPUTE : proto::DOING_EXCHANGE);
+    timeline.add_begin(k * 3'000'000);
+    timeline.add_length(2'000'000);
+    timeline.add_micro_batch(static_cast<std::uint32_t>(k));
+    timeline.add_count(1);
+    timeline.add_distance(0);
+  }
+  for (std::uint32_t replica = 0; replica < kReplicas; ++replica) {
+    for (std::uint64_t step = 1; step <= kSteps; ++step) {
+      proto::StepTrace trace;
+      trace.set_replica(replica);
+      trace.set_step(step);
+      trace.set_began_ns(1'000'000'000'000'000 + step * 60'000'000'000);
+      for (std::uint64_t k = 0; k < kSlices; ++k) {
+        add(trace, proto::TRACE_COLLECTIVE, kAllReduce, k * 50'000'000, 50'000'000, kReplicas);
+      }
+      add(trace, proto::TRACE_STEP, 0, 0, 59'000'000'000);
+      if (replica == 0 && step == 1) {
+        *trace.mutable_program() = report;
+      }
+      run.take(trace);
+    }
+  }
+
+  EXPECT_LT(run.file().size(), 50'000'000U);
+  EXPECT_GT(run.file().size(), 10'000'000U);
 }
 
 TEST(RunTrace, JoinsOnlyCollectivesOfTheSameGroup) {

@@ -200,7 +200,7 @@ TEST(Bounds, OfResultsHold) {
 
 TEST(Bounds, OfATraceHold) {
   proto::ReportItem valid;
-  proto::StepTrace& trace = *valid.mutable_trace();
+  proto::StepTrace& trace = *valid.mutable_traced()->add_traces();
   trace.set_replica(1);
   trace.add_kind(proto::TRACE_COLLECTIVE);
   trace.add_number(3);
@@ -234,7 +234,8 @@ TEST(Bounds, OfATraceHold) {
            {[](auto&, auto&bars) { bars.set_clock_hz(std::numeric_limits<double>::quiet_NaN()); }, "unknown lane"},
            {[](auto&, auto&bars) { bars.set_distance(0, ~std::uint64_t{0}); }, "cycles of a timeline"}}) {
     proto::ReportItem item = valid;
-    damage(*item.mutable_trace(), *item.mutable_trace()->mutable_program()->mutable_timeline());
+    proto::StepTrace& damaged = *item.mutable_traced()->mutable_traces(0);
+    damage(damaged, *damaged.mutable_program()->mutable_timeline());
     const Status checked = check_bounds(item, kTwoReplicas);
     ASSERT_FALSE(checked) << message;
     EXPECT_THAT(checked.error().message, HasSubstr(message));

@@ -27,7 +27,9 @@ std::vector<std::vector<proto::StepTrace>> traced(std::uint64_t slices_max, std:
   for (std::uint32_t r = 0; r < 2; ++r) {
     watchers.push_back(std::make_unique<StepTrace>(
         *program, StepTrace::Setup{.replica = r, .replicas = 2, .first = 2, .last = 3, .slices_max = slices_max},
-        [&traces, r](proto::StepTrace trace) { traces[r].push_back(std::move(trace)); }));
+        [&traces, r](const proto::TracedSteps& traced) {
+          traces[r].insert(traces[r].end(), traced.traces().begin(), traced.traces().end());
+        }));
   }
   run_program(job, *program, {}, kToTheEnd, {.watcher = [&](std::uint32_t r) { return watchers[r].get(); }});
   return traces;
