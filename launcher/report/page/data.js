@@ -101,6 +101,13 @@ class TileMemory {
       .sort((a, b) => a.offset - b.offset || a.index - b.index);
   }
 
+  /** Returns where the plan of a tile reaches highest: {end, variable, step: the first at which that variable is live}. */
+  reach(ipu, tile) {
+    const contents = this.contents(ipu, tile).map((one) => ({...one, end: one.offset + one.bytes}));
+    const {end, variable} = contents.reduce((best, one) => (one.end > best.end ? one : best));
+    return {end, variable, step: Math.min(...variable.lives.map((span) => span.first))};
+  }
+
   /** Returns the bytes of a tile by category at a step, in the order of report.categories. */
   categories(ipu, tile, step) {
     const sums = this.report.categories.map(() => 0);

@@ -56,6 +56,10 @@ export const cyclesText = (cycles, clock) => `${grouped(cycles)} cycles, ${secon
 export const percentText = (fraction, digits = fraction > 0 && fraction < 0.1 ? 1 : 0) =>
   `${(100 * fraction).toFixed(digits)} %`;
 
+/** Returns "1, 2 and 3". */
+export const listText = (words) =>
+  words.length > 1 ? `${words.slice(0, -1).join(', ')} and ${words.at(-1)}` : words[0];
+
 export const sumOf = (list, of = (one) => one) => list.reduce((sum, one) => sum + of(one), 0);
 
 export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);

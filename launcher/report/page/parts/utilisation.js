@@ -1,5 +1,5 @@
 // The stages of a pipeline: which one limits it, and the estimate of its utilisation beside the timeline's figure.
-import {cyclesText, facts, figure, grouped, h, numeric, percentText, secondsText, table} from '../dom.js';
+import {cyclesText, facts, figure, grouped, h, listText, numeric, percentText, secondsText, table} from '../dom.js';
 import {eachNode, kindOf} from './call_graph.js';
 import {Cells} from './schedule.js';
 import {cyclesOf} from './steps.js';
@@ -55,7 +55,6 @@ function updateCycles(report) {
 }
 
 const layersText = (layers) => (layers.length > 1 ? `${layers[0]} to ${layers.at(-1)}` : (layers[0] ?? 'no layers'));
-const listText = (words) => (words.length > 1 ? `${words.slice(0, -1).join(', ')} and ${words.at(-1)}` : words[0]);
 
 /** Returns a sentence that says which stage limits the pipeline. */
 export function limitSentence(job, bars) {
@@ -230,7 +229,7 @@ export function utilisationSection(job, bars) {
       ],
       ['formula', h('code', {}, formula)],
       ['values', h('code', {}, filled)],
-      ['estimate', h('strong', {}, percentText(value, 1))],
+      ['estimate', percentText(value, 1)],
       put.trains &&
         schedule !== 'sequential' && [
           'estimate if T_WU = 0',

@@ -120,6 +120,18 @@ const peakButtons = (job, peaks, goTo) =>
     ),
   );
 
+/** Returns a button for the step at which the plan of an IPU's fullest tile reaches beyond its memory, if it does. */
+function overflowButton(job, k, goTo) {
+  const {fullestTile, bytesPerTile} = job.report.ipus[k];
+  if (fullestTile.peak <= bytesPerTile) {
+    return [];
+  }
+  const {end, variable, step} = job.memory.reach(k, fullestTile.tile);
+  const text = `tile ${grouped(fullestTile.tile)} overflows: step ${grouped(step)}`;
+  const title = `${variable.name} ends at ${exactBytes(end)}; gaps below it count`;
+  return [h('button', {class: 'bad', onclick: () => goTo(step), title}, text)];
+}
+
 /** Returns the step of the previous (direction -1) or next (1) peak, around the end if there is none. */
 function peakBeside(peaks, step, direction) {
   const steps = peaks.map((peak) => direction * peak.step).sort((a, b) => a - b);
@@ -215,7 +227,11 @@ export const view = {
       state.peaks = peaks;
       const owner =
         peaks === chart.curve.peaks ? chart.title : `all tiles of IPU ${job.report.ipus[chosen.ipu].number}`;
-      buttons.replaceChildren(peaks.length > 0 ? `highest peaks of ${owner}` : '', ...peakButtons(job, peaks, goTo));
+      buttons.replaceChildren(
+        peaks.length > 0 ? `highest peaks of ${owner}` : '',
+        ...peakButtons(job, peaks, goTo),
+        ...overflowButton(job, chosen.ipu, goTo),
+      );
       caption.textContent =
         `Live bytes of ${chart.title} at each step of the Program, in the Program's order (not a time). ` +
         'Left out: the gaps that the plan leaves between variables. ' +

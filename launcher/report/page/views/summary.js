@@ -6,6 +6,7 @@ import {
   figure,
   grouped,
   h,
+  listText,
   numeric,
   percentText,
   secondsText,
@@ -15,6 +16,7 @@ import {
 } from '../dom.js';
 import {cellBar, shareBar} from '../parts/bars.js';
 import {view as execution} from './execution.js';
+import {view as training} from './training.js';
 import {view as why} from './why.js';
 
 const seconds = (value, clock) => `${secondsText(value)} (${clock} clock)`;
@@ -329,8 +331,9 @@ function slowestStage(device) {
     costs.set(stage.ipu, (costs.get(stage.ipu) ?? 0) + stage.forwardCycles + stage.backwardCycles),
   );
   const mean = sumOf([...costs.values()]) / costs.size;
-  const [ipu, most] = [...costs].reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0]);
-  return costs.size > 1 && most > 1.05 * mean ? {ipu, ratio: most / mean} : null;
+  const most = Math.max(0, ...costs.values());
+  const ipus = [...costs].filter(([, cycles]) => cycles > 0.99 * most).map(([ipu]) => String(ipu));
+  return costs.size > 1 && most > 1.05 * mean ? {ipus, ratio: most / mean} : null;
 }
 
 /** Returns suggestions for what to look at next, as list items. */
@@ -349,7 +352,8 @@ function nextSteps(job, data) {
   const slow = slowestStage(profile?.device);
   if (slow) {
     const text =
-      `IPU ${slow.ipu} has ${percentText(slow.ratio - 1)} more work per micro-batch than the mean of the IPUs, so others wait for it. ` +
+      `${slow.ipus.length > 1 ? `IPUs ${listText(slow.ipus)} have` : `IPU ${slow.ipus[0]} has`} ${percentText(slow.ratio - 1)} more work ` +
+      'per micro-batch than the mean of the IPUs, so the others wait. ' +
       'Move layers with pipeline.layers-per-ipu.';
     items.push(execution.applies(job, data) ? [to('execution', 'Execution'), `: ${text}`] : text);
   }
@@ -363,6 +367,9 @@ function nextSteps(job, data) {
     items.push([to('memory', 'Memory'), ' shows every tile, ', to('liveness', 'Liveness'), ' every step.']);
   } else if (profile && !profile.report) {
     items.push('Run `poprun-emu profile` with the same options for the memory and time of each operation.');
+  }
+  if (training.applies(job, data)) {
+    items.push([to('training', 'Training'), ': the loss, the speed, and which replica was slow.']);
   }
   return items;
 }
@@ -390,7 +397,7 @@ export const view = {
     const children = [
       h('h1', {}, job.name),
       verdict(job),
-      job.failure && h('pre', {}, job.failure),
+      job.failure && h('pre', {class: 'message'}, job.failure),
       next.length > 0 && [
         h('h2', {}, 'Next'),
         h(

@@ -76,6 +76,20 @@ function byIpu(tiles) {
   );
 }
 
+/** Explains why a tile's need exceeds the bytes that are live at any step, or returns ''. */
+function reachText(job, worst) {
+  const k = job.report.ipus.findIndex((ipu) => ipu.number === worst.ipu);
+  const one = job.report.ipus[k]?.classes[job.memory.ipus[k].classOf[worst.tile]];
+  if (!one || one.gaps === 0) {
+    return '';
+  }
+  const {end, variable, step} = job.memory.reach(k, worst.tile);
+  return (
+    `At most ${exactBytes(one.alwaysLive + one.notAlwaysLive)} are live at a step (${grouped(one.worstStep)}), but a variable keeps its ` +
+    `address while others come and go, so gaps arise: ${variable.name} ends at ${exactBytes(end)} from step ${grouped(step)} on.`
+  );
+}
+
 /** Returns what lies on a tile at its fullest step: a stacked bar by category, and the largest variables. */
 function contentsOf(job, worst) {
   const {report} = job;
@@ -157,10 +171,10 @@ const bytesOf = (parts) => sumOf(parts, (part) => part.bytes);
 function optionText(option) {
   const [name, ...value] = option.split(' ');
   const joined = value.join(' ');
-  const quoted =
-    /^[\w@%+=:,./-]*$/.test(joined) || /^(['"]).*\1$/.test(joined) ? joined : `'${joined.replaceAll("'", "'\\''")}'`;
-  return `${name.startsWith('-') ? name : `--${name}`} ${quoted}`.trim();
+  return `${name.startsWith('-') ? name : `--${name}`} ${/^(['"]).*\1$/.test(joined) ? joined : shellWord(joined)}`.trim();
 }
+
+const shellWord = (text) => (/^[\w@%+=:,./-]*$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /** Copies the text of an element; if the browser refuses, selects it. */
 async function copy(element, status) {
@@ -191,12 +205,13 @@ function remediesSection(job) {
     relative: one.timePerSample,
   }));
   let chosen = rows.find((row) => row.fits) ?? rows[0];
+  const file = job.name.endsWith('.cfg') ? shellWord(job.name) : 'train.cfg';
   const command = h('pre', {tabindex: 0, 'aria-label': 'command line'});
   const status = h('span', {class: 'hint', 'aria-live': 'polite'});
   const verdict = h('p');
   const show = (row) => {
     chosen = row;
-    command.textContent = `poprun-emu profile ${row.options.map(optionText).join(' ')} train.cfg`;
+    command.textContent = `poprun-emu profile ${row.options.map(optionText).join(' ')} ${file}`;
     status.textContent = '';
     verdict.className = row.fits ? 'good' : 'bad';
     verdict.textContent = row.fits
@@ -266,7 +281,9 @@ function remediesSection(job) {
       h(
         'span',
         {class: 'hint'},
-        'Put the name of your job file for train.cfg, and add the options of your own command.',
+        file === 'train.cfg'
+          ? 'Put the name of your job file for train.cfg, and add the options of your own command.'
+          : 'Add the options of your own command.',
       ),
     ),
   ];
@@ -299,6 +316,7 @@ export const view = {
               .map((one) => `IPU ${one.ipu}`)
               .join(', ') || 'none by their tiles',
           ],
+          reachText(job, worst) && ['with gaps', reachText(job, worst)],
           ...off.map((one) => [
             `Streaming Memory of IPU ${one.ipu}`,
             `short by ${exactBytes(one.streaming - one.streamingCapacity)}: ${exactBytes(one.streaming)} needed, ` +
