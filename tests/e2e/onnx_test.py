@@ -333,7 +333,7 @@ class Training(JobTest):
         self.assertFalse(bad.output_dir.exists(), "refused before anything starts")
         missing = self.assert_refused(64, self.config(classifier(64, 4, last="Det")), "Det")
         self.assertFalse(missing.output_dir.exists())
-        self.assert_refused(64, self.config(classifier(64, 4, opset=18)), "opset 18")
+        self.assert_refused(64, self.config(classifier(64, 4, opset=29)), "opset 29")
         missing = CONFIG.format(file="/nowhere/model.onnx", more="")
         self.assert_refused(65, missing, "/nowhere/model.onnx", "No such file")
         config = self.config(classifier(64, 4)).replace("images=1x8x8", "images=3x9x9")

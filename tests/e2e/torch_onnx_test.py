@@ -194,6 +194,32 @@ class Jumps(nn.Module):
         return self.head(kept + steps * top.clamp(min=0))
 
 
+class Recurrent(nn.Module):
+    """Reads a sequence [N,S,I] with layers of one kind, both ways and stacked, and classifies its last state."""
+
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.layers = kind(6, 10, batch_first=True, **options)
+        self.head = nn.Linear(20 if options.get("bidirectional") else 10, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.layers(x)[0][:, -1])
+
+
+class Volumes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv3d(2, 6, (3, 3, 2), stride=(2, 1, 1), padding=(1, 1, 0))
+        self.norm = nn.GroupNorm(3, 6)
+        self.second = nn.Conv3d(6, 4, 3, padding=2, dilation=2, groups=2, bias=False)
+        self.head = nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        x = x.reshape(-1, 2, 7, 6, 6)  # Datasets have no volumes.
+        x = F.avg_pool3d(F.mish(self.norm(self.first(x))), 2)
+        return self.head(F.hardswish(self.second(x)).mean((2, 3, 4)))
+
+
 class Torch(JobTest):
     LIMITS = {"float": 2e-5, "half": 5e-2}
 
@@ -295,6 +321,17 @@ class Torch(JobTest):
     def test_jumps_pass_no_gradient(self):
         self.compare("jumps", Jumps, {"x_train": torch.randn(BATCH, 12)},
                      torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_recurrent_layers(self):
+        x = {"x_train": torch.randn(BATCH, 7, 6)}
+        labels = torch.randint(0, CLASSES, (BATCH,))
+        for name, make in (("LSTM", lambda: Recurrent(nn.LSTM, bidirectional=True, num_layers=2)),
+                           ("GRU", lambda: Recurrent(nn.GRU, bidirectional=True)),
+                           ("RNN", lambda: Recurrent(nn.RNN, nonlinearity="relu"))):
+            self.compare(name, make, x, labels)
+
+    def test_networks_of_volumes(self):
+        self.compare("volumes", Volumes, {"x_train": torch.randn(BATCH, 504)}, torch.randint(0, CLASSES, (BATCH,)))
 
     def test_networks_of_images_and_of_sound(self):
         for precision in ("float", "half"):

@@ -9,6 +9,7 @@
 #include <onnx/defs/schema.h>
 
 #include "replica/base/text.h"
+#include "replica/models/onnx/schemas.h"
 
 namespace poprun::onnx_import {
 namespace {
@@ -51,7 +52,7 @@ int opset_of(const Imports& imports) {
 
 /// Returns the opset that introduced the definition that the operator has in `opset`, or 0 if the operator is unknown.
 int since(const NodeProto& node, int opset) {
-  const auto* schema = ::onnx::OpSchemaRegistry::Schema(node.op_type(), opset, node.domain());
+  const auto* schema = schemas().GetSchema(node.op_type(), opset, node.domain());
   return schema == nullptr ? 0 : schema->SinceVersion();
 }
 

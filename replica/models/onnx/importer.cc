@@ -14,6 +14,7 @@
 #include "replica/models/onnx/functions.h"
 #include "replica/models/onnx/last_softmax.h"
 #include "replica/models/onnx/node.h"
+#include "replica/models/onnx/schemas.h"
 
 namespace poprun::onnx_import {
 namespace {
@@ -40,9 +41,14 @@ bool is_default_domain(const std::string& domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
-Status check(const ModelProto& model) {
+/// Checks the graph with libonnx's checker and our schemas.
+Status check(const ModelProto& model, std::int64_t opset) {
+  ::onnx::checker::CheckerContext context;
+  context.set_ir_version(static_cast<int>(std::min(model.ir_version(), kLibraryIr)));
+  context.set_opset_imports({{::onnx::ONNX_DOMAIN, static_cast<int>(opset)}});
+  context.set_schema_registry(&schemas());
   try {
-    ::onnx::checker::check_model(model);
+    ::onnx::checker::check_graph(model.graph(), context, ::onnx::checker::LexicalScopeContext{});
   } catch (const std::exception& e) {
     return fail(ErrorCode::kData, fmt::format("refused by the ONNX checker: {}", first_line(e.what())));
   }
@@ -58,9 +64,8 @@ Result<std::int64_t> opset_of(const ModelProto& model) {
   }
   if (opset > kNewestOpset) {
     return fail(ErrorCode::kUsage, fmt::format("opset {} is newer than {}, the newest supported; export the model "
-                                               "with that opset: torch.onnx.export(..., dynamo=False, "
-                                               "opset_version={}), or tf2onnx --opset {}",
-                                               opset, kNewestOpset, kNewestOpset, kNewestOpset));
+                                               "with that opset: torch.onnx.export(..., opset_version={})",
+                                               opset, kNewestOpset, kNewestOpset));
   }
   return opset;
 }
@@ -228,8 +233,8 @@ Status translate_branch(Node& node) {
 }
 
 Status translate(Node& node) {
-  if (node.outputs() == 0 || node.proto().output(0).empty()) {
-    return node.unsupported("a node without a first output");
+  if (std::ranges::all_of(node.proto().output(), &std::string::empty)) {
+    return node.unsupported("a node without outputs");
   }
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     if (node.has(i) && !node.scope().values.contains(node.proto().input(static_cast<int>(i)))) {
@@ -427,7 +432,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   // This comes first, since libonnx's checker considers functions and unknown operators experimental and warns.
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
-  POPRUN_TRY(check(*proto));
+  POPRUN_TRY(check(*proto, model.opset_));
   POPRUN_TRY(check_names(*proto));
   add_tensor_names(proto->graph(), model.names_);
   while (some_begins_with(model.names_, model.constants_)) {

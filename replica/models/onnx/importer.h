@@ -28,8 +28,6 @@
 /// Program. Integers, shapes and the results computed from them are known at import.
 namespace poprun::onnx_import {
 
-inline constexpr std::int64_t kNewestOpset = 17;
-
 /// A graph input without a stored value.
 struct GraphInput {
   std::string name;

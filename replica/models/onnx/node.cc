@@ -87,6 +87,10 @@ bool Node::has(std::size_t i) const {
   return i < inputs() && !proto_.input(static_cast<int>(i)).empty();
 }
 
+const std::string& Node::label() const {
+  return *std::ranges::find_if(proto_.output(), [](const std::string& name) { return !name.empty(); });
+}
+
 bool Node::wants_output(std::size_t k) const {
   return k < outputs() && scope_.read.contains(proto_.output(static_cast<int>(k)));
 }
@@ -176,7 +180,7 @@ Result<TensorId> Node::fill(Shape shape, double value) {
 
 Result<TensorId> Node::device_constant(Constant constant, const std::string& suffix) {
   Value value;
-  value.name = fmt::format("{}.{}", proto_.output(0), suffix);
+  value.name = fmt::format("{}.{}", label(), suffix);
   while (builder().graph().is_reserved(value.name)) {
     value.name += "~";
   }
@@ -375,7 +379,7 @@ Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorI
 
 Result<std::vector<TensorId>> Node::add_many(const std::string& kind, std::vector<TensorId> inputs,
                                              Attributes attributes, std::size_t outputs) {
-  return scope_.add(proto_.output(0), kind, std::move(inputs), std::move(attributes), outputs);
+  return scope_.add(label(), kind, std::move(inputs), std::move(attributes), outputs);
 }
 
 const ::onnx::GraphProto& Node::graph_attribute(const std::string& name) const {

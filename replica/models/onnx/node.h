@@ -77,6 +77,8 @@ class Node {
   [[nodiscard]] std::size_t inputs() const { return static_cast<std::size_t>(proto_.input_size()); }
   [[nodiscard]] bool has(std::size_t i) const;
   [[nodiscard]] std::size_t outputs() const { return static_cast<std::size_t>(proto_.output_size()); }
+  /// Returns the name of the first output that is not left out. Requires that there is one.
+  [[nodiscard]] const std::string& label() const;
   /// Returns whether output k is listed and anything reads it.
   [[nodiscard]] bool wants_output(std::size_t k) const;
 
@@ -134,7 +136,7 @@ class Node {
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);
 
   /// Returns a name for one of our layers that computes this node's output.
-  [[nodiscard]] std::string free_name() const { return scope_.free_name(proto_.output(0)); }
+  [[nodiscard]] std::string free_name() const { return scope_.free_name(label()); }
 
   Result<TensorId> fill(Shape shape, double value);
 

@@ -44,6 +44,7 @@ constexpr std::array kFunctions = {
     Function{"HardSwish", "hard_swish", nullptr},
     Function{"LeakyRelu", "leaky_relu", nullptr, "alpha", 0.01},
     Function{"Log", "log", [](float x) { return std::log(x); }},
+    Function{"Mish", "mish", nullptr},
     Function{"Neg", "neg", [](float x) { return -x; }},
     Function{"Reciprocal", "reciprocal", [](float x) { return 1 / x; }},
     Function{"Relu", "relu", nullptr},
@@ -133,6 +134,30 @@ Status clip(Node& node) {
   return node.set_result(node.add_as_reals("clip", {x}, std::move(attributes)), node.element(0));
 }
 
+Status gelu(Node& node) {
+  const std::string approximate = node.text("approximate", "none");
+  if (approximate != "none" && approximate != "tanh") {
+    return node.wrong(fmt::format("approximate = '{}'; available: none, tanh", approximate));
+  }
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  return node.set_result(node.add_as_reals(approximate == "tanh" ? "gelu_tanh" : "gelu", {x}), node.element(0));
+}
+
+/// Computes x sigmoid(alpha x) and, for SwiGLU, multiplies it by input 1.
+Status swish(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(const TensorId alpha, node.fill({}, node.real("alpha", 1)));
+  POPRUN_ASSIGN(const TensorId scaled, node.add("mul", {x, alpha}));
+  POPRUN_ASSIGN(const TensorId gate, node.add("sigmoid", {scaled}));
+  POPRUN_ASSIGN(TensorId y, node.add("mul", {x, gate}));
+  if (node.op() == "SwiGLU") {
+    POPRUN_ASSIGN(const TensorId b, node.tensor(1));
+    POPRUN_ASSIGN(y, node.add("mul", {y, b}));
+  }
+  node.set(0, y, node.element(0));
+  return {};
+}
+
 Status is_nan(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId number, node.add("equal", {x, x}));
@@ -207,6 +232,9 @@ std::vector<Translator> translators() {
   for (const Translator& own : std::initializer_list<Translator>{{"Selu", 1, selu},
                                                                  {"PRelu", 2, prelu},
                                                                  {"Clip", 1, clip},
+                                                                 {"Gelu", 1, gelu},
+                                                                 {"Swish", 1, swish},
+                                                                 {"SwiGLU", 2, swish},
                                                                  {"IsNaN", 1, is_nan},
                                                                  {"IsInf", 1, is_inf},
                                                                  {"Cast", 1, cast_to},

@@ -1,11 +1,13 @@
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are treated as images of one row.
+/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are treated as images of one row; Conv
+/// also of volumes [N,C,D,H,W].
 namespace poprun::onnx_import::nodes::convolution {
 namespace {
 
@@ -37,7 +39,67 @@ Status check_kernel(Node& node) {
   return {};
 }
 
+/// Convolves volumes [N,C,D,H,W] as a sum over the depths k of the kernel: the planes of x that kernel plane k meets
+/// are images [N D',C,H,W].
+Status conv_volume(Node& node) {
+  const Shape w_shape = node.shape(1);
+  POPRUN_ASSIGN(const Window window, window_of(node, {w_shape.begin() + 2, w_shape.end()}));
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(TensorId w, node.weight(1));
+  POPRUN_ASSIGN(w, node.row_major_of(w));
+  if (window.pad[0] > 0 || window.pad[3] > 0) {
+    POPRUN_ASSIGN(x, node.add("pad", {x},
+                              {{"begin", Shape{0, 0, window.pad[0], 0, 0}},
+                               {"end", Shape{0, 0, window.pad[3], 0, 0}},
+                               {"mode", std::string{"constant"}},
+                               {"value", 0.0}}));
+  }
+  const Shape s = node.type(x).shape;
+  const std::int64_t reach = (w_shape[2] - 1) * window.dilation[0] + 1;
+  if (s[2] < reach) {
+    return node.wrong("the kernel is deeper than the padded input");
+  }
+  const std::int64_t depth = (s[2] - reach) / window.stride[0] + 1;
+  std::optional<TensorId> sum;
+  for (std::int64_t k = 0; k < w_shape[2]; ++k) {
+    POPRUN_ASSIGN(TensorId planes, node.add("slice", {x},
+                                            {{"axis", std::int64_t{2}},
+                                             {"begin", k * window.dilation[0]},
+                                             {"count", depth},
+                                             {"step", window.stride[0]}}));
+    POPRUN_ASSIGN(planes, node.transpose(planes, {0, 2, 1, 3, 4}));
+    POPRUN_ASSIGN(planes, node.reshape(planes, {s[0] * depth, s[1], s[3], s[4]}, Layout::kChannelsLast));
+    POPRUN_ASSIGN(TensorId plane,
+                  node.add("slice", {w}, {{"axis", std::int64_t{2}}, {"begin", k}, {"count", std::int64_t{1}}}));
+    POPRUN_ASSIGN(plane, node.reshape(plane, {w_shape[0], w_shape[1], w_shape[3], w_shape[4]}));
+    POPRUN_ASSIGN(const TensorId y,
+                  node.add("conv2d", {planes, plane},
+                           {{"stride", Shape{window.stride[1], window.stride[2]}},
+                            {"pad", Shape{window.pad[1], window.pad[2], window.pad[4], window.pad[5]}},
+                            {"dilation", Shape{window.dilation[1], window.dilation[2]}},
+                            {"groups", node.integer("group", 1)}}));
+    if (sum) {
+      POPRUN_ASSIGN(sum, node.add("add", {*sum, y}));
+    } else {
+      sum = y;
+    }
+  }
+  if (node.has(2)) {
+    POPRUN_ASSIGN(const TensorId b, node.weight(2));
+    POPRUN_ASSIGN(const TensorId column, node.reshape(b, {w_shape[0], 1, 1}));
+    POPRUN_ASSIGN(sum, node.add("add", {*sum, column}));
+  }
+  POPRUN_ASSIGN(TensorId y, node.row_major_of(*sum));
+  const Shape plane = node.type(y).shape;
+  POPRUN_ASSIGN(y, node.reshape(y, {s[0], depth, plane[1], plane[2], plane[3]}));
+  return node.set_result(node.transpose(y, {0, 2, 1, 3, 4}));
+}
+
 Status conv(Node& node) {
+  if (node.shape(0).size() == 5) {
+    POPRUN_TRY(check_kernel(node));
+    return conv_volume(node);
+  }
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_TRY(check_kernel(node));
   POPRUN_ASSIGN(TensorId w, node.weight(1));

@@ -1,9 +1,10 @@
 
 
 #include "replica/models/layers/layers.h"
+#include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
 
-/// BatchNormalization, LayerNormalization, InstanceNormalization, LRN and Dropout.
+/// Normalisations over the batch, a layer, an instance, groups or channels, and Dropout.
 namespace poprun::onnx_import::nodes::normalization {
 namespace {
 
@@ -145,6 +146,71 @@ Status instance_normalization(Node& node) {
   return {};
 }
 
+/// Returns a scale or bias of opset 18, one number per group, as one number per channel.
+Result<TensorId> per_channel(Node& node, TensorId w, std::int64_t groups, std::int64_t channels) {
+  POPRUN_ASSIGN(const TensorId column, node.reshape(w, {groups, 1}));
+  POPRUN_ASSIGN(const TensorId wide, node.add("expand", {column}, {{"shape", Shape{groups, channels / groups}}}));
+  return node.reshape(wide, {channels});
+}
+
+/// Before opset 21, scale and bias have one number per group, and since then one per channel.
+Status group_normalization(Node& node) {
+  const Shape shape = node.shape(0);
+  const std::int64_t groups = node.integer("num_groups", 1);
+  if (shape.size() < 3 || groups < 1 || shape[1] % groups != 0) {
+    return node.wrong("needs an input [N,C,...] and a number of groups that divides C");
+  }
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(TensorId w, node.weight(1));
+  POPRUN_ASSIGN(TensorId b, node.weight(2));
+  if (node.opset() < 21) {
+    POPRUN_ASSIGN(w, per_channel(node, w, groups, shape[1]));
+    POPRUN_ASSIGN(b, per_channel(node, b, groups, shape[1]));
+  }
+  const TensorId y = layers::group_norm(node.builder(), node.free_name(), x, w, b, groups, node.real("epsilon", 1e-5));
+  POPRUN_TRY(node.builder().status());
+  node.set(0, y, node.element(0));
+  return {};
+}
+
+/// Computes x / sqrt(mean(x^2) + epsilon) * scale, where the mean is over the axis and all dimensions after it.
+Status rms_normalization(Node& node) {
+  const Shape shape = node.shape(0);
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), shape.size()));
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  std::vector<std::int64_t> axes;
+  for (std::size_t d = axis; d < shape.size(); ++d) {
+    axes.push_back(static_cast<std::int64_t>(d));
+  }
+  POPRUN_ASSIGN(const TensorId squares, node.add("mul", {x, x}));
+  const TensorId mean =
+      layers::reduce(node.builder(), node.free_name(), layers::Reduction::kMean, squares, axes, /*keepdims=*/true);
+  POPRUN_TRY(node.builder().status());
+  POPRUN_ASSIGN(const TensorId small, node.fill({}, node.real("epsilon", 1e-5)));
+  POPRUN_ASSIGN(TensorId divisor, node.add("add", {mean, small}));
+  POPRUN_ASSIGN(divisor, node.add("sqrt", {divisor}));
+  POPRUN_ASSIGN(const TensorId normalised, node.add("div", {x, divisor}));
+  POPRUN_ASSIGN(TensorId scale, node.weight(1));
+  POPRUN_ASSIGN(scale, node.row_major_of(scale));
+  return node.set_result(node.add("mul", {normalised, scale}), node.element(0));
+}
+
+/// Divides x by its norm along an axis, and leaves vectors of zeros as they are.
+Status lp_normalization(Node& node) {
+  const std::int64_t p = node.integer("p", 2);
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), node.shape(0).size()));
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  const TensorId norm =
+      layers::reduce(node.builder(), node.free_name(), p == 1 ? layers::Reduction::kL1 : layers::Reduction::kL2, x,
+                     {static_cast<std::int64_t>(axis)}, /*keepdims=*/true);
+  POPRUN_TRY(node.builder().status());
+  POPRUN_ASSIGN(const TensorId zero, node.fill({}, 0));
+  POPRUN_ASSIGN(const TensorId one, node.fill({}, 1));
+  POPRUN_ASSIGN(const TensorId is_zero, node.add("equal", {norm, zero}));
+  POPRUN_ASSIGN(const TensorId divisor, node.add("where", {is_zero, one, norm}));
+  return node.set_result(node.add("div", {x, divisor}), node.element(0));
+}
+
 Status lrn(Node& node) {
   POPRUN_ASSIGN(TensorId x, channels_of(node));
   if (node.type(x).shape.size() == 2) {
@@ -219,6 +285,9 @@ std::vector<Translator> translators() {
   return {{"BatchNormalization", 5, batch_normalization},
           {"LayerNormalization", 2, layer_normalization},
           {"InstanceNormalization", 3, instance_normalization},
+          {"GroupNormalization", 3, group_normalization},
+          {"RMSNormalization", 2, rms_normalization},
+          {"LpNormalization", 1, lp_normalization},
           {"LRN", 1, lrn},
           {"Dropout", 1, dropout}};
 }

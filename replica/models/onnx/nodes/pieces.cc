@@ -83,13 +83,19 @@ Status concat(Node& node) {
   return {};
 }
 
-/// Returns the sizes from the attribute or input, or else equal sizes.
+/// Returns the sizes from the attribute or input, or else equal sizes. Since opset 18, the last part may be smaller.
 Result<std::vector<std::int64_t>> split_sizes(Node& node, std::int64_t whole) {
   POPRUN_ASSIGN(const auto given, node.integers_from("split", 1));
   if (given) {
     return *given;
   }
   const auto n = static_cast<std::int64_t>(node.outputs());
+  if (node.has_attribute("num_outputs")) {
+    const std::int64_t each = (whole + n - 1) / n;
+    std::vector<std::int64_t> sizes(node.outputs(), each);
+    sizes.back() = whole - each * (n - 1);
+    return sizes;
+  }
   if (whole % n != 0) {
     return node.wrong(fmt::format("{} elements cannot be split into {} equal parts", whole, n));
   }
@@ -259,34 +265,123 @@ Status gather(Node& node) {
 }
 
 /// Pads x. The pads are the attribute `paddings` in opset 1, `pads` in opsets 2 to 10, and an input from opset 11 on.
+/// Returns the pads of all axes: at the beginning of each, then at the end of each. Since opset 18, axes may be listed.
+Result<Shape> pads_of(Node& node) {
+  const std::size_t rank = node.shape(0).size();
+  POPRUN_ASSIGN(const auto given, node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));
+  POPRUN_ASSIGN(const auto axes, node.integers_from("axes", 3));
+  const std::size_t padded = axes ? axes->size() : rank;
+  if (!given || given->size() != 2 * padded ||
+      std::ranges::any_of(*given, [](auto p) { return p < -kMostElements || p > kMostElements; })) {
+    return node.wrong(fmt::format("needs {} pads", 2 * padded));
+  }
+  Shape pads(2 * rank, 0);
+  for (std::size_t k = 0; k < padded; ++k) {
+    POPRUN_ASSIGN(const std::size_t axis, normal_axis(axes ? (*axes)[k] : static_cast<std::int64_t>(k), rank));
+    pads[axis] = (*given)[k];
+    pads[rank + axis] = (*given)[padded + k];
+  }
+  return pads;
+}
+
+/// Pads each axis with elements from its other end.
+Result<TensorId> wrapped(Node& node, const Shape& pads) {
+  const std::size_t rank = pads.size() / 2;
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  for (std::size_t d = 0; d < rank; ++d) {
+    const std::int64_t size = node.type(x).shape[d];
+    const std::int64_t before = pads[d];
+    const std::int64_t after = pads[rank + d];
+    if (before < 0 || after < 0 || before > size || after > size) {
+      return node.unsupported("mode = wrap with negative pads, or with pads larger than the axis");
+    }
+    const auto axis = static_cast<std::int64_t>(d);
+    std::vector<TensorId> parts = {x};
+    if (before > 0) {
+      POPRUN_ASSIGN(const TensorId end,
+                    node.add("slice", {x}, {{"axis", axis}, {"begin", size - before}, {"count", before}}));
+      parts.insert(parts.begin(), end);
+    }
+    if (after > 0) {
+      POPRUN_ASSIGN(const TensorId begin,
+                    node.add("slice", {x}, {{"axis", axis}, {"begin", std::int64_t{0}}, {"count", after}}));
+      parts.push_back(begin);
+    }
+    if (parts.size() > 1) {
+      POPRUN_ASSIGN(x, node.add("concat", parts, {{"axis", axis}}));
+    }
+  }
+  return x;
+}
+
 Status pad(Node& node) {
   const std::size_t rank = node.shape(0).size();
-  POPRUN_ASSIGN(auto pads, node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));
-  if (!pads || pads->size() != 2 * rank ||
-      std::ranges::any_of(*pads, [](auto p) { return p < -kMostElements || p > kMostElements; })) {
-    return node.wrong(fmt::format("needs {} pads", 2 * rank));
-  }
+  POPRUN_ASSIGN(const Shape pads, pads_of(node));
   double value = node.real("value", 0);
   if (node.has(2)) {
     POPRUN_ASSIGN(const float given, node.real_of(2));
     value = static_cast<double>(given);
   }
   const std::string mode = node.text("mode", "constant");
-  const auto middle = pads->begin() + static_cast<std::ptrdiff_t>(rank);
-  Attributes attributes{{"begin", Shape(pads->begin(), middle)}, {"end", Shape(middle, pads->end())}, {"mode", mode}};
+  if (mode == "wrap") {
+    return node.set_result(wrapped(node, pads), node.element(0));
+  }
+  const auto middle = pads.begin() + static_cast<std::ptrdiff_t>(rank);
+  Attributes attributes{{"begin", Shape(pads.begin(), middle)}, {"end", Shape(middle, pads.end())}, {"mode", mode}};
   if (mode == "constant") {
     attributes.set("value", value);
   } else if (mode != "reflect" && mode != "edge") {
-    return node.unsupported(fmt::format("mode = {}; available: constant, reflect, edge", mode));
+    return node.unsupported(fmt::format("mode = {}; available: constant, reflect, edge, wrap", mode));
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   return node.set_result(node.add_as_reals("pad", {x}, std::move(attributes)), node.element(0));
 }
 
+/// Cuts or pads the middle of some axes to given sizes.
+Status center_crop_pad(Node& node) {
+  const Shape shape = node.shape(0);
+  POPRUN_ASSIGN(const auto sizes, node.integers_of(1));
+  Shape axes = node.integers("axes");
+  if (axes.empty()) {
+    for (std::size_t d = 0; d < shape.size(); ++d) {
+      axes.push_back(static_cast<std::int64_t>(d));
+    }
+  }
+  if (sizes.size() != axes.size()) {
+    return node.wrong("needs a size for each axis");
+  }
+  Shape begin(shape.size(), 0);
+  Shape end(shape.size(), 0);
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  for (std::size_t k = 0; k < axes.size(); ++k) {
+    POPRUN_ASSIGN(const std::size_t axis, normal_axis(axes[k], shape.size()));
+    const std::int64_t more = sizes[k] - shape[axis];
+    if (sizes[k] < 1 || sizes[k] > kMostElements) {
+      return node.wrong(fmt::format("size {} is out of range", sizes[k]));
+    }
+    if (more < 0) {
+      POPRUN_ASSIGN(x,
+                    node.add("slice", {x},
+                             {{"axis", static_cast<std::int64_t>(axis)}, {"begin", -more / 2}, {"count", sizes[k]}}));
+    } else {
+      begin[axis] = more / 2;
+      end[axis] = more - more / 2;
+    }
+  }
+  if (begin != Shape(shape.size(), 0) || end != begin) {
+    POPRUN_ASSIGN(
+        x, node.add_as_reals("pad", {x},
+                             {{"begin", begin}, {"end", end}, {"mode", std::string{"constant"}}, {"value", 0.0}}));
+  }
+  node.set(0, x, node.element(0));
+  return {};
+}
+
 }  // namespace
 
 std::vector<Translator> translators() {
-  return {{"Concat", 1, concat}, {"Split", 1, split}, {"Slice", 1, slice}, {"Gather", 2, gather}, {"Pad", 1, pad}};
+  return {{"Concat", 1, concat}, {"Split", 1, split}, {"Slice", 1, slice},
+          {"Gather", 2, gather}, {"Pad", 1, pad},     {"CenterCropPad", 2, center_crop_pad}};
 }
 
 }  // namespace poprun::onnx_import::nodes::pieces

@@ -15,10 +15,28 @@ struct Target {
   std::optional<double> scale = {};  ///< Present if the size was given as a scale.
 };
 
-Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scales) {
+/// Returns the axes to resize. Since opset 18, they may be listed.
+Result<std::vector<std::size_t>> axes_of(Node& node) {
+  std::vector<std::size_t> axes;
+  for (const std::int64_t axis : node.integers("axes")) {
+    POPRUN_ASSIGN(const std::size_t d, normal_axis(axis, node.shape(0).size()));
+    axes.push_back(d);
+  }
+  for (std::size_t d = 0; axes.size() < node.shape(0).size() && !node.has_attribute("axes"); ++d) {
+    axes.push_back(d);
+  }
+  return axes;
+}
+
+Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& given) {
   const Shape x = node.shape(0);
-  if (scales.size() != x.size()) {
+  POPRUN_ASSIGN(const std::vector<std::size_t> axes, axes_of(node));
+  if (given.size() != axes.size()) {
     return node.wrong("needs a scale for each dimension");
+  }
+  std::vector<float> scales(x.size(), 1);
+  for (std::size_t k = 0; k < axes.size(); ++k) {
+    scales[axes[k]] = given[k];
   }
   std::vector<Target> targets;
   for (std::size_t d = 0; d < x.size(); ++d) {
@@ -45,9 +63,14 @@ Result<std::vector<float>> scales_of(Node& node, std::size_t i) {
 }
 
 Result<std::vector<Target>> by_sizes(Node& node, std::size_t i) {
-  POPRUN_ASSIGN(const auto sizes, node.integers_of(i));
-  if (sizes.size() != node.shape(0).size()) {
+  POPRUN_ASSIGN(const auto given, node.integers_of(i));
+  POPRUN_ASSIGN(const std::vector<std::size_t> axes, axes_of(node));
+  if (given.size() != axes.size()) {
     return node.wrong("needs a size for each dimension");
+  }
+  Shape sizes = node.shape(0);
+  for (std::size_t k = 0; k < axes.size(); ++k) {
+    sizes[axes[k]] = given[k];
   }
   std::vector<Target> targets;
   for (const std::int64_t size : sizes) {
@@ -90,11 +113,17 @@ Status resize(Node& node) {
         {{"mode", mode}, {"coordinates", std::string{"asymmetric"}}, {"rounding", std::string{"floor"}}});
   }
   const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
-  if (coordinates == "tf_crop_and_resize") {
+  if (coordinates == "tf_crop_and_resize" || coordinates == "half_pixel_symmetric") {
     return node.unsupported(
         fmt::format("coordinate_transformation_mode = {}; available: half_pixel, pytorch_half_pixel, "
                     "tf_half_pixel_for_nn, asymmetric, align_corners",
                     coordinates));
+  }
+  if (node.integer("antialias", 0) != 0) {
+    return node.unsupported("antialias = 1; available: 0");
+  }
+  if (const std::string policy = node.text("keep_aspect_ratio_policy", "stretch"); policy != "stretch") {
+    return node.unsupported(fmt::format("keep_aspect_ratio_policy = {}; available: stretch", policy));
   }
   const Attributes attributes{{"mode", mode},
                               {"coordinates", coordinates},

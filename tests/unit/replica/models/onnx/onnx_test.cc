@@ -259,16 +259,16 @@ TEST(Onnx, AGraphWithoutOutputsIsRefusedAsData) {
 TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
   OnnxBuilder conv;
   conv.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1}, {1});
-  conv.node("Conv", {"x", "w"}, {"y"});
+  conv.node("ConvTranspose", {"x", "w"}, {"y"});
   EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
-              HasSubstr("Conv 'y': not supported: an input of rank 5; available: sequences"));
+              HasSubstr("ConvTranspose 'y': not supported: an input of rank 5; available: sequences"));
   OnnxBuilder pad(10);
   pad.input("x", {2}).output("y", {4});
   auto& node = pad.node("Pad", {"x"}, {"y"});
   OnnxBuilder::set_integers(node, "pads", {1, 1});
-  OnnxBuilder::set_text(node, "mode", "wrap");
+  OnnxBuilder::set_text(node, "mode", "mirror");
   EXPECT_THAT(refusal(pad, {Constant::of_reals({1, 2}, {2})}),
-              HasSubstr("Pad 'y': not supported: mode = wrap; available: constant, reflect, edge"));
+              HasSubstr("Pad 'y': not supported: mode = mirror; available: constant, reflect, edge, wrap"));
 }
 
 TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
@@ -282,13 +282,13 @@ TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
 }
 
 TEST(Onnx, ANewerOpsetIsRefused) {
-  OnnxBuilder b(18);
+  OnnxBuilder b(29);
   b.input("x", {2}).output("y", {2});
   b.node("Relu", {"x"}, {"y"});
 
   EXPECT_EQ(refusal(b, {}),
-            "opset 18 is newer than 17, the newest supported; export the model with that opset: "
-            "torch.onnx.export(..., dynamo=False, opset_version=17), or tf2onnx --opset 17");
+            "opset 29 is newer than 28, the newest supported; export the model with that opset: "
+            "torch.onnx.export(..., opset_version=28)");
 }
 
 TEST(Onnx, BytesThatAreNoModelAreRefusedAsData) {

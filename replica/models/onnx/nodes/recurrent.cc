@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "replica/models/onnx/node.h"
+
+/// LSTM, GRU and RNN, unrolled over the steps of the sequence:
+///
+///   x [S,N,I] --W--> gates of all steps [S,N,G H]     one product
+///   step t:  gates[t] + h R^T  -->  h [N,H], and c [N,H] in an LSTM
+namespace poprun::onnx_import::nodes::recurrent {
+namespace {
+
+constexpr std::size_t kW = 1;
+constexpr std::size_t kR = 2;
+constexpr std::size_t kBias = 3;
+constexpr std::size_t kLengths = 4;
+constexpr std::size_t kFirstH = 5;
+constexpr std::size_t kFirstC = 6;
+constexpr std::size_t kPeepholes = 7;
+
+struct State {
+  TensorId h;
+  std::optional<TensorId> c = {};
+};
+
+/// One direction of a layer.
+class Direction {
+ public:
+  /// `gates` is the number of matrices in W, and `functions` are our operators for the activations.
+  Direction(Node& node, std::int64_t index, std::int64_t gates, std::vector<std::string> functions)
+      : node_(node), index_(index), gates_(gates), functions_(std::move(functions)) {}
+
+  /// Prepares x [S,N,I].
+  Status prepare(TensorId x) {
+    const Shape shape = node_.type(x).shape;
+    steps_ = shape[0];
+    batch_ = shape[1];
+    hidden_ = node_.shape(kR)[2];
+    POPRUN_ASSIGN(const TensorId w, own(kW));
+    POPRUN_ASSIGN(r_, own(kR));
+    POPRUN_ASSIGN(const TensorId flat, node_.reshape(x, {steps_ * batch_, shape[2]}));
+    POPRUN_ASSIGN(projected_, product(flat, w));
+    if (node_.has(kBias)) {
+      POPRUN_ASSIGN(const TensorId bias, own(kBias));  // That of W, then that of R.
+      POPRUN_ASSIGN(const TensorId of_w, part(bias, 0, 0, gates_ * hidden_));
+      POPRUN_ASSIGN(of_r_, part(bias, 0, gates_ * hidden_, gates_ * hidden_));
+      POPRUN_ASSIGN(projected_, node_.add("add", {projected_, of_w}));
+    }
+    return {};
+  }
+
+  /// Returns the state before the first step: that of input i, or zero.
+  Result<TensorId> first(std::size_t i) {
+    if (!node_.has(i)) {
+      return node_.fill({batch_, hidden_}, 0);
+    }
+    return own(i);
+  }
+
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+
+  Result<State> lstm(std::int64_t t, const State& before) {
+    POPRUN_ASSIGN(const TensorId all, gates_of(t, before.h));
+    POPRUN_ASSIGN(TensorId in, gate(all, 0));
+    POPRUN_ASSIGN(TensorId out, gate(all, 1));
+    POPRUN_ASSIGN(TensorId forget, gate(all, 2));
+    POPRUN_ASSIGN(TensorId fresh, gate(all, 3));
+    POPRUN_ASSIGN(in, with_peephole(in, 0, *before.c));
+    POPRUN_ASSIGN(forget, with_peephole(forget, 2, *before.c));
+    POPRUN_ASSIGN(in, apply(0, in));
+    POPRUN_ASSIGN(forget, apply(0, forget));
+    POPRUN_ASSIGN(fresh, apply(1, fresh));
+    POPRUN_ASSIGN(const TensorId kept, node_.add("mul", {forget, *before.c}));
+    POPRUN_ASSIGN(const TensorId added, node_.add("mul", {in, fresh}));
+    POPRUN_ASSIGN(const TensorId c, node_.add("add", {kept, added}));
+    POPRUN_ASSIGN(out, with_peephole(out, 1, c));
+    POPRUN_ASSIGN(out, apply(0, out));
+    POPRUN_ASSIGN(const TensorId shown, apply(2, c));
+    POPRUN_ASSIGN(const TensorId h, node_.add("mul", {out, shown}));
+    return State{h, c};
+  }
+
+  Result<State> gru(std::int64_t t, const State& before) {
+    const bool reset_last = node_.integer("linear_before_reset", 0) != 0;
+    POPRUN_ASSIGN(const TensorId x, step_of(t));
+    POPRUN_ASSIGN(const TensorId recurrent, of_state(before.h, 0, reset_last ? 3 : 2));
+    const auto sum = [&](std::int64_t k) -> Result<TensorId> {
+      POPRUN_ASSIGN(const TensorId a, gate(x, k));
+      POPRUN_ASSIGN(const TensorId b, gate(recurrent, k));
+      POPRUN_ASSIGN(const TensorId both, node_.add("add", {a, b}));
+      return apply(0, both);
+    };
+    POPRUN_ASSIGN(const TensorId update, sum(0));
+    POPRUN_ASSIGN(const TensorId reset, sum(1));
+    POPRUN_ASSIGN(TensorId fresh, gate(x, 2));
+    TensorId past{};
+    if (reset_last) {
+      POPRUN_ASSIGN(past, gate(recurrent, 2));
+      POPRUN_ASSIGN(past, node_.add("mul", {reset, past}));
+    } else {
+      POPRUN_ASSIGN(const TensorId kept, node_.add("mul", {reset, before.h}));
+      POPRUN_ASSIGN(past, of_state(kept, 2, 1));
+    }
+    POPRUN_ASSIGN(fresh, node_.add("add", {fresh, past}));
+    POPRUN_ASSIGN(fresh, apply(1, fresh));
+    // (1 - z) fresh + z h = fresh + z (h - fresh)
+    POPRUN_ASSIGN(const TensorId difference, node_.add("sub", {before.h, fresh}));
+    POPRUN_ASSIGN(const TensorId kept, node_.add("mul", {update, difference}));
+    POPRUN_ASSIGN(const TensorId h, node_.add("add", {fresh, kept}));
+    return State{h};
+  }
+
+  Result<State> rnn(std::int64_t t, const State& before) {
+    POPRUN_ASSIGN(const TensorId sum, gates_of(t, before.h));
+    POPRUN_ASSIGN(const TensorId h, apply(0, sum));
+    return State{h};
+  }
+
+ private:
+  Result<TensorId> part(TensorId x, std::int64_t axis, std::int64_t begin, std::int64_t count) {
+    if (node_.type(x).shape[static_cast<std::size_t>(axis)] == count) {
+      return x;
+    }
+    return node_.add("slice", {x}, {{"axis", axis}, {"begin", begin}, {"count", count}});
+  }
+
+  /// Returns this direction's part of input i, whose first axis counts directions.
+  Result<TensorId> own(std::size_t i) {
+    POPRUN_ASSIGN(TensorId x, i == kFirstH || i == kFirstC ? node_.row_major(i) : node_.weight(i));
+    POPRUN_ASSIGN(x, node_.row_major_of(x));
+    if ((i == kFirstH || i == kFirstC) && node_.integer("layout", 0) != 0) {
+      POPRUN_ASSIGN(x, node_.transpose(x, {1, 0, 2}));
+    }
+    const Shape shape = node_.type(x).shape;
+    POPRUN_ASSIGN(x, part(x, 0, index_, 1));
+    return node_.reshape(x, Shape(shape.begin() + 1, shape.end()));
+  }
+
+  Result<TensorId> product(TensorId x, TensorId w) {
+    return node_.add("matmul", {x, w}, {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{1}}});
+  }
+
+  /// Returns the contribution of a state to gates `first` to `first + count - 1`, with the bias of R.
+  Result<TensorId> of_state(TensorId h, std::int64_t first, std::int64_t count) {
+    POPRUN_ASSIGN(const TensorId r, part(r_, 0, first * hidden_, count * hidden_));
+    POPRUN_ASSIGN(const TensorId y, product(h, r));
+    if (!of_r_) {
+      return y;
+    }
+    POPRUN_ASSIGN(const TensorId bias, part(*of_r_, 0, first * hidden_, count * hidden_));
+    return node_.add("add", {y, bias});
+  }
+
+  Result<TensorId> step_of(std::int64_t t) { return part(projected_, 0, t * batch_, batch_); }
+
+  Result<TensorId> gates_of(std::int64_t t, TensorId h) {
+    POPRUN_ASSIGN(const TensorId x, step_of(t));
+    POPRUN_ASSIGN(const TensorId recurrent, of_state(h, 0, gates_));
+    return node_.add("add", {x, recurrent});
+  }
+
+  Result<TensorId> gate(TensorId all, std::int64_t k) { return part(all, 1, k * hidden_, hidden_); }
+
+  Result<TensorId> apply(std::size_t k, TensorId x) { return node_.add(functions_.at(k), {x}); }
+
+  Result<TensorId> with_peephole(TensorId x, std::int64_t k, TensorId c) {
+    if (!node_.has(kPeepholes)) {
+      return x;
+    }
+    POPRUN_ASSIGN(TensorId weights, own(kPeepholes));
+    POPRUN_ASSIGN(weights, part(weights, 0, k * hidden_, hidden_));
+    POPRUN_ASSIGN(const TensorId seen, node_.add("mul", {c, weights}));
+    return node_.add("add", {x, seen});
+  }
+
+  Node& node_;
+  std::int64_t index_;
+  std::int64_t gates_;
+  std::vector<std::string> functions_;
+  std::int64_t steps_ = 0;
+  std::int64_t batch_ = 0;
+  std::int64_t hidden_ = 0;
+  TensorId r_{};
+  std::optional<TensorId> of_r_;
+  TensorId projected_{};  ///< [S N, G H]
+};
+
+struct Kind {
+  std::int64_t gates;
+  std::vector<std::string> functions;  ///< The defaults, as ONNX names them.
+  Result<State> (Direction::*step)(std::int64_t t, const State& before);
+  bool has_cell;
+};
+
+/// Returns our operators for the activations of direction d.
+Result<std::vector<std::string>> functions_of(Node& node, const Kind& kind, std::size_t d) {
+  std::vector<std::string> names = kind.functions;
+  std::size_t k = 0;
+  for (const auto& attribute : node.proto().attribute()) {
+    if (attribute.name() == "activations") {
+      for (std::string& name : names) {
+        const auto at = static_cast<int>(d * names.size() + k++);
+        name = at < attribute.strings_size() ? attribute.strings(at) : name;
+      }
+    }
+  }
+  for (std::string& name : names) {
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (name != "sigmoid" && name != "tanh" && name != "relu") {
+      return node.unsupported(fmt::format("the activation {}; available: Sigmoid, Tanh, Relu", name));
+    }
+  }
+  return names;
+}
+
+Status check(Node& node) {
+  if (node.shape(0).size() != 3 || node.shape(kW).size() != 3 || node.shape(kR).size() != 3) {
+    return node.wrong("needs x [S,N,I], W [directions,gates H,I] and R [directions,gates H,H]");
+  }
+  if (node.has(kLengths)) {
+    POPRUN_ASSIGN(const auto lengths, node.integers_of(kLengths));
+    const std::int64_t steps = node.shape(0)[node.integer("layout", 0) != 0 ? 1 : 0];
+    if (std::ranges::any_of(lengths, [steps](std::int64_t length) { return length != steps; })) {
+      return node.unsupported("sequence_lens other than the whole length; pad the sequences, and mask what is padded");
+    }
+  }
+  if (node.has_attribute("clip") || node.integer("input_forget", 0) != 0) {
+    return node.unsupported("clip or input_forget");
+  }
+  return {};
+}
+
+/// Joins tensors along a new first axis.
+Result<TensorId> stacked(Node& node, std::vector<TensorId> parts) {
+  for (TensorId& part : parts) {
+    Shape shape = node.type(part).shape;
+    shape.insert(shape.begin(), 1);
+    POPRUN_ASSIGN(part, node.reshape(part, shape));
+  }
+  return parts.size() == 1 ? Result<TensorId>{parts[0]} : node.add("concat", parts, {{"axis", std::int64_t{0}}});
+}
+
+Status layer(Node& node, const Kind& kind) {
+  POPRUN_TRY(check(node));
+  const bool batch_first = node.integer("layout", 0) != 0;
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  if (batch_first) {
+    POPRUN_ASSIGN(x, node.transpose(x, {1, 0, 2}));
+  }
+  const std::string direction = node.text("direction", "forward");
+  const std::size_t directions = direction == "bidirectional" ? 2 : 1;
+  std::vector<TensorId> outputs;
+  std::vector<TensorId> last_h;
+  std::vector<TensorId> last_c;
+  for (std::size_t d = 0; d < directions; ++d) {
+    POPRUN_ASSIGN(std::vector<std::string> functions, functions_of(node, kind, d));
+    Direction one(node, static_cast<std::int64_t>(d), kind.gates, std::move(functions));
+    POPRUN_TRY(one.prepare(x));
+    State state{};
+    POPRUN_ASSIGN(state.h, one.first(kFirstH));
+    if (kind.has_cell) {
+      POPRUN_ASSIGN(state.c, one.first(kFirstC));
+    }
+    const bool reverse = direction == "reverse" || d == 1;
+    std::vector<TensorId> shown(static_cast<std::size_t>(one.steps()));
+    for (std::int64_t k = 0; k < one.steps(); ++k) {
+      const std::int64_t t = reverse ? one.steps() - 1 - k : k;
+      POPRUN_ASSIGN(state, (one.*kind.step)(t, state));
+      shown[static_cast<std::size_t>(t)] = state.h;
+    }
+    POPRUN_ASSIGN(const TensorId all, stacked(node, std::move(shown)));
+    outputs.push_back(all);
+    last_h.push_back(state.h);
+    if (state.c) {
+      last_c.push_back(*state.c);
+    }
+  }
+  POPRUN_ASSIGN(TensorId y, stacked(node, std::move(outputs)));  // [directions,S,N,H]
+  const std::vector<std::int64_t> order = batch_first ? Shape{2, 1, 0, 3} : Shape{1, 0, 2, 3};
+  POPRUN_ASSIGN(y, node.transpose(y, order));
+  node.set(0, y);
+  std::size_t k = 1;
+  for (std::vector<TensorId>* last : {&last_h, &last_c}) {
+    if (!last->empty() && node.wants_output(k)) {
+      POPRUN_ASSIGN(TensorId end, stacked(node, *last));
+      if (batch_first) {
+        POPRUN_ASSIGN(end, node.transpose(end, {1, 0, 2}));
+      }
+      node.set(k, end);
+    }
+    ++k;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<Translator> translators() {
+  return {{"LSTM", 3,
+           [](Node& node) {
+             return layer(node, {4, {"Sigmoid", "Tanh", "Tanh"}, &Direction::lstm, true});
+           }},
+          {"GRU", 3,
+           [](Node& node) {
+             return layer(node, {3, {"Sigmoid", "Tanh"}, &Direction::gru, false});
+           }},
+          {"RNN", 3, [](Node& node) {
+             return layer(node, {1, {"Tanh"}, &Direction::rnn, false});
+           }}};
+}
+
+}  // namespace poprun::onnx_import::nodes::recurrent
