@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <google/protobuf/stubs/common.h>
-#include <onnx/checker.h>
 
 #include "replica/base/text.h"
 #include "replica/models/onnx/functions.h"
@@ -20,10 +18,6 @@ namespace poprun::onnx_import {
 namespace {
 
 using ::onnx::GraphProto, ::onnx::ModelProto, ::onnx::NodeProto;
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
 
 /// Replaces control characters with '?', since names from the file can contain anything.
 Error on_one_line(Error error) {
@@ -39,20 +33,6 @@ std::string where(const NodeProto& node) {
 
 bool is_default_domain(const std::string& domain) {
   return domain.empty() || domain == "ai.onnx";
-}
-
-/// Checks the graph with libonnx's checker and our schemas.
-Status check(const ModelProto& model, std::int64_t opset) {
-  ::onnx::checker::CheckerContext context;
-  context.set_ir_version(static_cast<int>(std::min(model.ir_version(), kLibraryIr)));
-  context.set_opset_imports({{::onnx::ONNX_DOMAIN, static_cast<int>(opset)}});
-  context.set_schema_registry(&schemas());
-  try {
-    ::onnx::checker::check_graph(model.graph(), context, ::onnx::checker::LexicalScopeContext{});
-  } catch (const std::exception& e) {
-    return fail(ErrorCode::kData, fmt::format("refused by the ONNX checker: {}", first_line(e.what())));
-  }
-  return {};
 }
 
 Result<std::int64_t> opset_of(const ModelProto& model) {
@@ -432,7 +412,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   // This comes first, since libonnx's checker considers functions and unknown operators experimental and warns.
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
-  POPRUN_TRY(check(*proto, model.opset_));
+  POPRUN_TRY(check_graph(*proto, model.opset_));
   POPRUN_TRY(check_names(*proto));
   add_tensor_names(proto->graph(), model.names_);
   while (some_begins_with(model.names_, model.constants_)) {

@@ -87,10 +87,6 @@ bool Node::has(std::size_t i) const {
   return i < inputs() && !proto_.input(static_cast<int>(i)).empty();
 }
 
-const std::string& Node::label() const {
-  return *std::ranges::find_if(proto_.output(), [](const std::string& name) { return !name.empty(); });
-}
-
 bool Node::wants_output(std::size_t k) const {
   return k < outputs() && scope_.read.contains(proto_.output(static_cast<int>(k)));
 }
@@ -164,6 +160,11 @@ Result<TensorId> Node::reshape(TensorId x, Shape shape, Layout layout) {
     POPRUN_ASSIGN(x, row_major_of(x));
   }
   return add("reshape", {x}, shaped(std::move(shape), layout));
+}
+
+Result<TensorId> Node::expand(TensorId x, const Shape& shape) {
+  POPRUN_ASSIGN(x, row_major_of(x));
+  return add("expand", {x}, shaped(shape));
 }
 
 Result<TensorId> Node::transpose(TensorId x, std::vector<std::int64_t> perm) {
@@ -387,24 +388,20 @@ const ::onnx::GraphProto& Node::graph_attribute(const std::string& name) const {
   return found != nullptr ? found->g() : ::onnx::GraphProto::default_instance();
 }
 
-void Node::set(std::size_t k, TensorId tensor, Element element) {
+void Node::set(std::size_t k, Value value) {
   if (wants_output(k)) {
-    Value value;
     value.name = proto_.output(static_cast<int>(k));
-    value.element = element;
-    value.tensor = tensor;
     scope_.values[value.name] = std::move(value);
   }
 }
 
+void Node::set(std::size_t k, TensorId tensor, Element element) {
+  set(k, Value{.element = element, .tensor = tensor});
+}
+
 void Node::set(std::size_t k, Constant constant) {
-  if (wants_output(k)) {
-    Value value;
-    value.name = proto_.output(static_cast<int>(k));
-    value.element = constant.element;
-    value.constant = std::make_shared<const Constant>(std::move(constant));
-    scope_.values[value.name] = std::move(value);
-  }
+  const Element element = constant.element;
+  set(k, Value{.element = element, .constant = std::make_shared<const Constant>(std::move(constant))});
 }
 
 void Node::set_written(Constant constant) {
@@ -436,8 +433,7 @@ Status Node::take(std::size_t k, const std::string& name) {
   if (found == scope_.values.end()) {
     return wrong(fmt::format("'{}' is not produced by any node", name));
   }
-  const Value value = found->second;
-  if (wants_output(k)) {
+  if (const Value value = found->second; wants_output(k)) {
     scope_.values[proto_.output(static_cast<int>(k))] = value;
   }
   return {};

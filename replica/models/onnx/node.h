@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,14 +22,14 @@ namespace poprun::onnx_import {
 /// A value of the ONNX graph that is known at import, on the device, or both. On the device, reals are f32, integers
 /// i32 (but uint8 is u8), and bools are f32 with the values 0 and 1.
 struct Value {
-  std::string name;
+  std::string name = {};
   Element element = ::onnx::TensorProto::FLOAT;
-  std::shared_ptr<const Constant> constant;
-  std::optional<TensorId> tensor;
-  bool stored = false;  ///< Whether it is an initialiser, or a weight in a Constant node.
-  bool node = false;    ///< Whether it comes from a Constant node.
-  Verdict verdict;      ///< Whether it is trained.
-  bool sample = false;  ///< Whether it is an input with known elements (ImportOptions::samples).
+  std::shared_ptr<const Constant> constant = nullptr;
+  std::optional<TensorId> tensor = {};
+  bool stored = false;   ///< Whether it is an initialiser, or a weight in a Constant node.
+  bool node = false;     ///< Whether it comes from a Constant node.
+  Verdict verdict = {};  ///< Whether it is trained.
+  bool sample = false;   ///< Whether it is an input with known elements (ImportOptions::samples).
 };
 
 /// The state of an import.
@@ -78,7 +79,9 @@ class Node {
   [[nodiscard]] bool has(std::size_t i) const;
   [[nodiscard]] std::size_t outputs() const { return static_cast<std::size_t>(proto_.output_size()); }
   /// Returns the name of the first output that is not left out. Requires that there is one.
-  [[nodiscard]] const std::string& label() const;
+  [[nodiscard]] const std::string& label() const {
+    return *std::ranges::find_if_not(proto_.output(), &std::string::empty);
+  }
   /// Returns whether output k is listed and anything reads it.
   [[nodiscard]] bool wants_output(std::size_t k) const;
 
@@ -134,6 +137,7 @@ class Node {
   Result<TensorId> reshape(TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
   Result<TensorId> row_major_of(TensorId x);
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);
+  Result<TensorId> expand(TensorId x, const Shape& shape);  ///< Broadcasts x, row-major.
 
   /// Returns a name for one of our layers that computes this node's output.
   [[nodiscard]] std::string free_name() const { return scope_.free_name(label()); }
@@ -164,6 +168,7 @@ class Node {
   [[nodiscard]] tl::unexpected<Error> wrong(const std::string& what) const;
 
  private:
+  void set(std::size_t k, Value value);
   Result<TensorId> materialise(std::size_t i, Use use);
   Result<TensorId> constant_tensor(Value v);
   void record(const Value& v, Use use);

@@ -1,16 +1,25 @@
 #include "replica/models/onnx/schemas.h"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <sstream>
 #include <string>
 #include <utility>
+
+#include <fmt/format.h>
+#include <onnx/checker.h>
 
 namespace poprun::onnx_import {
 namespace {
 
 using ::onnx::AttributeProto;
 using ::onnx::OpSchema;
+
+constexpr int kLibraryOpset = 17;
+/// The newest IR version that libonnx's checker accepts. Later versions added element types and metadata, which the
+/// importer itself refuses or ignores.
+constexpr std::int64_t kLibraryIr = 8;
 
 /// A definition that is newer than libonnx. Definitions that only allow more element types are left out.
 struct Row {
@@ -19,7 +28,7 @@ struct Row {
   int required;  ///< Inputs that must be given.
   int inputs;    ///< Most inputs; -1: any number.
   int outputs;   ///< Most outputs; -1: any number.
-  /// `name:type`, with `!` if required. Types: i integer, f float, s string, t tensor; I and F lists of these; g graph.
+  /// `name:type`, with `!` if required. Types: i integer, I integers, f float, s string.
   const char* attributes;
 };
 
@@ -93,14 +102,8 @@ AttributeProto::AttributeType type_of(char letter) {
       return AttributeProto::FLOAT;
     case 's':
       return AttributeProto::STRING;
-    case 't':
-      return AttributeProto::TENSOR;
     case 'I':
       return AttributeProto::INTS;
-    case 'F':
-      return AttributeProto::FLOATS;
-    case 'g':
-      return AttributeProto::GRAPH;
     default:
       return AttributeProto::INT;
   }
@@ -155,12 +158,26 @@ const OpSchema* Schemas::GetSchema(const std::string& name, int opset, const std
       return &std::prev(next)->second;
     }
   }
-  return ::onnx::OpSchemaRegistry::Schema(name, std::min<int>(opset, kLibraryOpset), domain);
+  return ::onnx::OpSchemaRegistry::Schema(name, std::min(opset, kLibraryOpset), domain);
 }
 
 const Schemas& schemas() {
   static const Schemas all;
   return all;
+}
+
+Status check_graph(const ::onnx::ModelProto& model, std::int64_t opset) {
+  ::onnx::checker::CheckerContext context;
+  context.set_ir_version(static_cast<int>(std::min(model.ir_version(), kLibraryIr)));
+  context.set_opset_imports({{::onnx::ONNX_DOMAIN, static_cast<int>(opset)}});
+  context.set_schema_registry(&schemas());
+  try {
+    ::onnx::checker::check_graph(model.graph(), context, ::onnx::checker::LexicalScopeContext{});
+  } catch (const std::exception& e) {
+    const std::string text = e.what();
+    return fail(ErrorCode::kData, fmt::format("refused by the ONNX checker: {}", text.substr(0, text.find('\n'))));
+  }
+  return {};
 }
 
 }  // namespace poprun::onnx_import

@@ -3,16 +3,15 @@
 #include <cstdint>
 
 #include <onnx/defs/schema.h>
+#include <onnx/onnx_pb.h>
+
+#include "replica/base/error.h"
 
 /// The definitions of ONNX's operators up to kNewestOpset. Debian's libonnx knows those up to opset 17; schemas.cc
 /// lists what later opsets added or changed.
 namespace poprun::onnx_import {
 
 inline constexpr std::int64_t kNewestOpset = 28;
-inline constexpr std::int64_t kLibraryOpset = 17;
-/// The newest IR version that libonnx's checker accepts. Later versions added element types and metadata, which the
-/// importer itself refuses or ignores.
-inline constexpr std::int64_t kLibraryIr = 8;
 
 /// Finds the definition of an operator in an opset: the newest one up to that opset.
 class Schemas final : public ::onnx::ISchemaRegistry {
@@ -23,5 +22,8 @@ class Schemas final : public ::onnx::ISchemaRegistry {
 
 /// Returns the one registry.
 const Schemas& schemas();
+
+/// Checks the model's graph with libonnx's checker and these definitions. Errors: kData.
+Status check_graph(const ::onnx::ModelProto& model, std::int64_t opset);
 
 }  // namespace poprun::onnx_import

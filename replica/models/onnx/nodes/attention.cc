@@ -50,7 +50,7 @@ Result<TensorId> shared_heads(Node& node, TensorId x, std::int64_t heads) {
     return node.wrong(fmt::format("{} heads of queries cannot share {} heads of keys", heads, s[1]));
   }
   POPRUN_ASSIGN(x, node.reshape(x, {s[0] * s[1], 1, s[2] * s[3]}));
-  POPRUN_ASSIGN(x, node.add("expand", {x}, {{"shape", Shape{s[0] * s[1], heads / s[1], s[2] * s[3]}}}));
+  POPRUN_ASSIGN(x, node.expand(x, {s[0] * s[1], heads / s[1], s[2] * s[3]}));
   return node.reshape(x, {s[0], heads, s[2], s[3]});
 }
 

@@ -149,7 +149,7 @@ Status instance_normalization(Node& node) {
 /// Returns a scale or bias of opset 18, one number per group, as one number per channel.
 Result<TensorId> per_channel(Node& node, TensorId w, std::int64_t groups, std::int64_t channels) {
   POPRUN_ASSIGN(const TensorId column, node.reshape(w, {groups, 1}));
-  POPRUN_ASSIGN(const TensorId wide, node.add("expand", {column}, {{"shape", Shape{groups, channels / groups}}}));
+  POPRUN_ASSIGN(const TensorId wide, node.expand(column, {groups, channels / groups}));
   return node.reshape(wide, {channels});
 }
 

@@ -167,11 +167,6 @@ Status identity(Node& node) {
   return {};
 }
 
-Result<TensorId> expand_to(Node& node, TensorId x, const Shape& shape) {
-  POPRUN_ASSIGN(x, node.row_major_of(x));
-  return node.add("expand", {x}, shaped(shape));
-}
-
 Result<Shape> common_shape(Node& node, const Shape& x, const Shape& target) {
   Shape shape(std::max(x.size(), target.size()), 1);
   for (std::size_t d = 0; d < shape.size(); ++d) {
@@ -195,7 +190,7 @@ Status expand(Node& node) {
     return {};
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  return node.set_result(expand_to(node, x, shape), node.element(0));
+  return node.set_result(node.expand(x, shape), node.element(0));
 }
 
 /// Repeats x [A,B] r and s times: [A,B] -> [1,A,1,B] -> [r,A,s,B] -> [r A, s B].
