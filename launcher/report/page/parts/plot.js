@@ -64,7 +64,7 @@ export class Plot {
     }
   }
 
-  /** Draws the dashed line of a limit and its text, on a background if `back` is a colour. */
+  /** Draws the dashed line of a limit with its text above it or, if `back` is a colour, below it on that background. */
   drawLimit(context, limit, text, colour, back = null) {
     const y = Math.round(this.y(limit)) + 0.5;
     context.strokeStyle = colour;
@@ -73,10 +73,10 @@ export class Plot {
     context.setLineDash([]);
     if (back) {
       context.fillStyle = back;
-      context.fillRect(left + 2, y - 17, context.measureText(text).width + 6, 15);
+      context.fillRect(left + 2, y + 3, context.measureText(text).width + 6, 15);
     }
     context.textAlign = 'left';
     context.fillStyle = colour;
-    context.fillText(text, left + 5, y - 5);
+    context.fillText(text, left + 5, back ? y + 15 : y - 5);
   }
 }

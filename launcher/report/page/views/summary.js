@@ -158,7 +158,7 @@ function timeFigure(profile) {
   }
   // In inference, the cost is of all batches and the seconds are of one.
   const batches = profile.config.inference ? Math.max(1, Math.round(sum / busy)) : 1;
-  parts.push({name: 'waiting for other IPUs', colour: '#d9dce0', amount: idle * batches});
+  parts.push({name: 'waiting for other IPUs', colour: 'var(--line)', amount: idle * batches});
   const agrees = Math.abs(sum - busy * batches) <= Math.max(1, batches) * device.ipus.length;
   const what = batches > 1 ? `${grouped(batches)} batches` : profile.config.inference ? 'a batch' : 'a step';
   const {host} = device;
