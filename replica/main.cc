@@ -49,8 +49,9 @@ namespace {
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
-// With the device timeline, they keep trace.pftrace of a run below 50 MB, and a message below gRPC's 4 MiB.
-constexpr std::uint64_t kTraceSlicesMax = 350'000;  // Of all replicas and traced steps together.
+// With the device timeline, these limits keep the trace.pftrace of a run below 50 MB, and a message below gRPC's 4 MiB.
+constexpr std::uint64_t kRunSlicesMax = 350'000;  // Of all replicas and traced steps together.
+constexpr std::size_t kTraceProgramBytesMax = 3 << 20;
 constexpr std::uint64_t kStepSlicesMax = 100'000;
 constexpr int kTraceBarsMax = 60'000;
 constexpr std::chrono::seconds kLastCheckpointMax{600};  // Maximum wait for a full disk.
@@ -169,24 +170,24 @@ class Instance {
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
     LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(), collective_timeout() / 4);
     LauncherState state(client_);
-    const std::unique_ptr<StepTrace> trace = step_trace(program, communicator, reporter);
-    POPRUN_ASSIGN(const LoopResult result,
-                  run_loop(program, {.communicator = communicator,
-                                     .progress = client_,
-                                     .reporter = first ? &reporter : nullptr,
-                                     .initial_weights = first ? compilation_.initial_weights() : none,
-                                     .streams = streams_of(communicator.self()),
-                                     .watcher = trace.get(),
-                                     .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
-                                     .state = first ? &state : nullptr}));
+    const std::unique_ptr<StepTrace> trace = step_trace(program, length, communicator, reporter);
+    Result<LoopResult> ran = run_loop(program, {.communicator = communicator,
+                                                .progress = client_,
+                                                .reporter = first ? &reporter : nullptr,
+                                                .initial_weights = first ? compilation_.initial_weights() : none,
+                                                .streams = streams_of(communicator.self()),
+                                                .watcher = trace.get(),
+                                                .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
+                                                .state = first ? &state : nullptr});
+    if (trace != nullptr) {
+      trace->flush();
+    }
+    POPRUN_ASSIGN(const LoopResult result, std::move(ran));
     log::write(log::Level::kInfo, source,
                fmt::format("{} done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
                            "host streams {:.2f} s",
                            counted(result.steps, "step"), result.training_seconds + result.evaluation_seconds,
                            result.wall.compute, result.wall.exchange, result.wall.host));
-    if (trace != nullptr) {
-      trace->flush();
-    }
     POPRUN_TRY(finish_reports_of_all(communicator));
     POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
                                                        result.first_step_began - launched_at_, communicator));
@@ -343,31 +344,36 @@ class Instance {
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) { return sampler.items_of(batch, into); }, items);
   }
 
-  /// Returns the trace that the configuration asks for, or null. `program` and `reporter` must outlive it.
-  std::unique_ptr<StepTrace> step_trace(const Program& program, const Communicator& communicator,
-                                        LauncherReporter& reporter) const {
+  /// Returns the trace that the configuration asks for, or null if the job has none of its steps. On replica 0, also
+  /// sends what names and draws the Program's steps. `program` and `reporter` must outlive the trace.
+  std::unique_ptr<StepTrace> step_trace(const Program& program, const JobLength& length,
+                                        const Communicator& communicator, LauncherReporter& reporter) const {
     const proto::ReportConfig& config = reply_.config().report();
-    if (config.trace_first() == 0) {
+    const std::uint64_t last = std::min(config.trace_last(), length.steps);
+    if (config.trace_first() == 0 || config.trace_first() > last) {
       return nullptr;
     }
-    const std::uint64_t steps = config.trace_last() - config.trace_first() + 1;
+    const auto send = [&reporter](proto::TracedSteps traced) {
+      proto::ReportItem item;
+      *item.mutable_traced() = std::move(traced);
+      reporter.send(std::move(item));
+    };
+    if (communicator.self() == ReplicaId{0}) {
+      proto::TracedSteps names;
+      *names.mutable_program() = step_report(program, std::string(name_of(JobFunction::kTrain)), kTraceBarsMax);
+      if (names.ByteSizeLong() > kTraceProgramBytesMax) {
+        names.mutable_program()->clear_functions();  // The launcher then names steps by their numbers.
+      }
+      send(std::move(names));
+    }
     const StepTrace::Setup setup{
         .replica = index_of(communicator.self()),
         .replicas = static_cast<std::uint32_t>(communicator.size()),
         .first = config.trace_first(),
-        .last = config.trace_last(),
-        .slices_max = std::min(kTraceSlicesMax / (communicator.size() * steps), kStepSlicesMax),
+        .last = last,
+        .slices_max = std::min(kRunSlicesMax / communicator.size() / (last - config.trace_first() + 1), kStepSlicesMax),
     };
-    return std::make_unique<StepTrace>(
-        program, setup, [&program, &reporter, names_steps = setup.replica == 0](proto::TracedSteps traced) mutable {
-          proto::ReportItem item;
-          *item.mutable_traced() = std::move(traced);
-          if (std::exchange(names_steps, false)) {
-            *item.mutable_traced()->mutable_traces(0)->mutable_program() =
-                step_report(program, std::string(name_of(JobFunction::kTrain)), kTraceBarsMax);
-          }
-          reporter.send(std::move(item));
-        });
+    return std::make_unique<StepTrace>(program, setup, send);
   }
 
   /// Sends the outputs or traces of all replicas to the launcher before replica 0 sends the profile, which ends the

@@ -139,6 +139,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   history_.goodput.take(item, world_.now());
   history_.training.take(item);
   Status taken = record_.take(item, shows, world_.now());
+  history_.traced = history_.traced || record_.has_trace();
   if (!taken) {
     end_.may_pass = end_.may_pass && !shows;  // A restarted job could not write the item either.
     give_error(taken.error());

@@ -53,6 +53,7 @@ struct JobHistory {
   std::uint64_t checkpoints = 0;  ///< Number of checkpoints that earlier attempts stored.
   Goodput goodput;
   TrainingHistory training = {};
+  bool traced = false;  ///< Whether an attempt has traced all steps of report.trace-steps.
 };
 
 /// Runs one job, from the check of its output folder to its exit code. The loop's single thread owns all state. gRPC,

@@ -66,6 +66,7 @@ Status Job::prepare() {
   const std::string& onnx = inputs_.onnx.bytes;
   POPRUN_TRY(checkpoints_.find(onnx.empty() ? "" : sha256_of(onnx)));
   POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), history_.restarts > 0));
+  record_.prepare_trace(checkpoints_.resumed(), history_.traced);
   POPRUN_TRY(record_.prepare_tensorboard(checkpoints_.resumed()));
   POPRUN_TRY(checkpoints_.take_folder());
   POPRUN_TRY(processes_->check());

@@ -44,13 +44,6 @@ JobRecord::JobRecord(World& world, const Options& options, const Placement& plac
   if (const auto* check = std::get_if<CheckRequest>(&options.request); check && !check->certificate.empty()) {
     results_.certify(check->certificate, fmt::format("poprun-emu {}", fmt::join(options.command, " ")));
   }
-  if (const std::uint64_t last = options.config.report().trace_last(); last > 0 && !options.config.has_check()) {
-    std::vector<std::uint32_t> host_of;
-    for (std::uint32_t r = 0; r < placement.num_replicas; ++r) {
-      host_of.push_back(placement.instance_host[placement.instance_of(r)]);
-    }
-    trace_.emplace(RunTrace::Setup{.last_step = last, .hosts = placement.hosts, .host_of = std::move(host_of)});
-  }
 }
 
 Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart) {
@@ -68,6 +61,23 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }
   return {};
+}
+
+void JobRecord::prepare_trace(const std::optional<Checkpoint>& resumed, bool is_traced) {
+  const std::uint64_t last = options_.config.report().trace_last();
+  if (last == 0 || is_traced) {
+    return;
+  }
+  if (resumed && resumed->manifest.host().step() >= last) {
+    console_.say(fmt::format("note: report.trace-steps has no effect: the job resumes after step {}",
+                             resumed->manifest.host().step()));
+    return;
+  }
+  std::vector<std::uint32_t> host_of;
+  for (std::uint32_t r = 0; r < placement_.num_replicas; ++r) {
+    host_of.push_back(placement_.instance_host[placement_.instance_of(r)]);
+  }
+  trace_.emplace(RunTrace::Setup{.last_step = last, .hosts = placement_.hosts, .host_of = std::move(host_of)});
 }
 
 Status JobRecord::prepare_tensorboard(const std::optional<Checkpoint>& resumed) {
@@ -106,9 +116,10 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
     tensorboard_->take(item, unix_seconds());
   }
   if (trace_ && !trace_file_) {
-    for (const proto::StepTrace& trace : item.traced().traces()) {
-      trace_->take(trace);
+    if (item.has_shape()) {
+      trace_->limit_to(item.shape().total_steps());
     }
+    trace_->take(item.traced());
     if (trace_->complete()) {
       write_trace();
     }
@@ -168,14 +179,15 @@ void JobRecord::write_trace() {
   trace_file_->append(trace_->file());
 }
 
-/// Writes the trace of a job that ended before its last traced step, and says where the trace is.
+/// Writes the trace unless that has been done, and reports its path.
 void JobRecord::close_trace() {
   if (!trace_) {
     return;
   }
   if (trace_->empty()) {
     if (results_.complete()) {
-      console_.say(fmt::format("note: report.trace-steps: the job ended after step {}, so there is no trace", steps()));
+      console_.say(fmt::format(
+          "note: the job ended after step {}, before the steps of report.trace-steps; no trace was written", steps()));
     }
     return;
   }

@@ -39,6 +39,12 @@ class JobRecord {
   /// Returns the number of this attempt, counted over all jobs that used the output folder.
   [[nodiscard]] std::uint64_t epoch() const { return folder_.epoch(); }
 
+  /// Prepares the trace, if one was requested, of a job that resumes from `resumed`. `is_traced` says that an earlier
+  /// attempt wrote it.
+  void prepare_trace(const std::optional<Checkpoint>& resumed, bool is_traced);
+  /// Returns whether all steps to be traced have been.
+  [[nodiscard]] bool has_trace() const { return trace_ && trace_->complete(); }
+
   /// Prepares the event file for TensorBoard, if one was requested, for a job that resumes from `resumed`. Requires:
   /// take_folder has succeeded. Errors: kUsage if its folder cannot be created.
   Status prepare_tensorboard(const std::optional<Checkpoint>& resumed);
@@ -103,7 +109,7 @@ class JobRecord {
   std::unique_ptr<DiskThread> disk_;
   JobResults results_;
   std::optional<TensorboardFile> tensorboard_;
-  std::optional<RunTrace> trace_;          ///< Set while the job is to be traced.
+  std::optional<RunTrace> trace_;          ///< Set if this attempt traces steps.
   std::optional<GrowingFile> trace_file_;  ///< Set once the trace is being written.
   ReplicaLogs logs_;
   ReplicaSamples samples_;

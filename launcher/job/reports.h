@@ -7,8 +7,7 @@
 #include "proto/profile.pb.h"
 #include "replica/base/error.h"
 
-/// What jobs and subcommands give besides text: report.html in the output folder (launcher/report/), and answers for
-/// scripts.
+/// Writes report.html to the output folder (launcher/report/), and formats answers for scripts.
 namespace poprun::launcher {
 
 /// Runs `poprun-emu report`, which writes report.html from the files of jobs. Returns the exit code.

@@ -168,8 +168,8 @@ Status check_inference(Options& options) {
   for (const auto& [name, is_set] : {std::pair{"report.dump-tensors", !options.config.report().dump_tensors().empty()},
                                      std::pair{"report.trace-steps", options.config.report().trace_first() > 0}}) {
     if (is_set) {
-      return fail(ErrorCode::kUsage, fmt::format("{} needs training steps, but model.mode = inference has none; remove "
-                                                 "one of these settings",
+      return fail(ErrorCode::kUsage, fmt::format("{} needs training steps, but a job with model.mode = inference runs "
+                                                 "none; remove one of these settings",
                                                  name));
     }
   }

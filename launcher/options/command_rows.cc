@@ -249,7 +249,7 @@ Rows check() {
           })),
       row("check", "certificate", "FILE", "",
           "Also write FILE (JSON) for a referee: what was compared, with hashes of the configuration, of every Program "
-          "and of the final state, and all that determines their bits",
+          "and of the final state, and everything else that determines the bits",
           Text{}, into(&CheckRequest::certificate))};
 }
 

@@ -164,7 +164,8 @@ std::vector<ConfigEntry> entries_in(std::string_view text, Mistakes& mistakes) {
   bool needs_section = true;  // Cleared after the first message about keys before the first section.
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = text.find('\n');
-    const std::string_view line = trimmed(text.substr(0, std::min(end, text.find('#'))));
+    const std::string_view whole = text.substr(0, end);
+    const std::string_view line = trimmed(whole.substr(0, whole.find('#')));
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     if (line.empty()) {
       continue;

@@ -35,8 +35,7 @@ std::string shortened(const std::string& text) {
 }
 
 /// Returns the allowed value that `typed` probably means: our name for another framework's value, or else the nearest
-/// one. If
-/// two are equally near, prefers the default. Returns "" if no value is near.
+/// one. If two are equally near, prefers the default. Returns "" if no value is near.
 std::string meant_value(const OptionRow& row, const std::string& typed) {
   std::vector<std::string> candidates = row.choices;
   if (candidates.empty() && (row.arity == Arity::kFlag || row.placeholder == "BOOL")) {

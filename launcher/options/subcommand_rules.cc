@@ -108,7 +108,7 @@ Status resolve_check(Options& options) {
     return {};
   }
   if (options.config.inference()) {
-    return fail(ErrorCode::kUsage, "check compares training steps, but model.mode = inference has none");
+    return fail(ErrorCode::kUsage, "check compares training steps, but a job with model.mode = inference runs none");
   }
   if (options.dry_run) {
     return fail(ErrorCode::kUsage, "--dry-run starts no replica, but check runs the job; give only one of them");

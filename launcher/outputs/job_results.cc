@@ -47,8 +47,10 @@ proto::CheckCertificate certificate_of(const proto::CheckReport& check, const st
   proto::CheckCertificate certificate;
   certificate.set_version(check.version());
   certificate.set_command(command);
-  certificate.set_equal(std::ranges::none_of(
-      check.runs(), [](const proto::CheckedRun& run) { return run.verdict() == proto::CheckedRun::DIFFERENT; }));
+  const auto has = [&check](proto::CheckedRun::Verdict verdict) {
+    return std::ranges::any_of(check.runs(), [verdict](const auto& run) { return run.verdict() == verdict; });
+  };
+  certificate.set_equal(has(proto::CheckedRun::REFERENCE) && !has(proto::CheckedRun::DIFFERENT));
   certificate.set_chip(check.config().device().ipu());
   certificate.set_replicas(check.config().topology().num_replicas());
   certificate.set_steps(check.plan().steps());

@@ -48,7 +48,7 @@ std::uint32_t rounds_drawn(const proto::Timeline& timeline, std::uint64_t slices
   return 1 + static_cast<std::uint32_t>(std::ranges::partition_point(more, fits) - more.begin());
 }
 
-/// Returns the bars of the timeline one by one, of equal rounds the first `drawn`, by track and time.
+/// Returns the bars of the timeline, sorted by track and time, with only the first `drawn` of equal rounds.
 std::vector<Slice> slices_of(const proto::Timeline& timeline, std::uint32_t drawn) {
   std::vector<Slice> slices;
   for (int k = 0; k < timeline.step_size(); ++k) {

@@ -24,7 +24,7 @@ class PerfettoWriter {
   void add_process(std::uint64_t uuid, std::int32_t pid, const std::string& name);
   void add_track(std::uint64_t uuid, std::uint64_t process, const std::string& name);
 
-  /// Return the number that stands for a text, which is written once.
+  /// Return the ID of an interned string, whose text is written only once.
   std::uint64_t name(std::string_view text);
   std::uint64_t category(std::string_view text);
   std::uint64_t annotation(std::string_view text);

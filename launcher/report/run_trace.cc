@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -17,7 +18,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::uint32_t kRunSequence = 2;     // That of device_trace is 1.
+constexpr std::uint32_t kRunSequence = 2;     // device_trace uses 1.
 constexpr std::uint64_t kFirstTrack = 1'024;  // Tracks of device_trace are below.
 constexpr std::uint64_t kDeviceSlicesMax = 100'000;
 constexpr std::uint64_t kSlicesMax = 1'000'000;  // Replicas of a job send fewer.
@@ -92,8 +93,20 @@ constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 /// The most by which the offset of host b may exceed that of host a, for pairs (a, b).
 using Bounds = std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t>;
 
-/// Returns, for each host, the smallest sum of bounds on a way from host 0.
-std::vector<std::int64_t> least_sums(const Bounds& bounds, std::size_t hosts) {
+/// Returns when the first traced step of a host began, by its own clock; 0 if there is none.
+std::int64_t first_began(std::span<const proto::StepTrace> traces, std::span<const std::uint32_t> host_of,
+                         std::size_t host) {
+  std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+  for (const proto::StepTrace& trace : traces) {
+    if (host_of[trace.replica()] == host) {
+      first = std::min(first, trace.began_ns());
+    }
+  }
+  return first == std::numeric_limits<std::uint64_t>::max() ? 0 : static_cast<std::int64_t>(first);
+}
+
+/// Returns the length of the shortest path from host 0 to each host, with the bounds as edge lengths.
+std::vector<std::int64_t> shortest_paths(const Bounds& bounds, std::size_t hosts) {
   std::vector<std::int64_t> sums(hosts, kUnbounded);
   sums[0] = 0;
   for (std::size_t round = 0; round < hosts; ++round) {
@@ -130,15 +143,17 @@ std::vector<ClockOffset> clock_offsets(std::span<const proto::StepTrace> traces,
       }
     }
   }
-  const std::vector<std::int64_t> above = least_sums(bounds, hosts);
-  const std::vector<std::int64_t> below = least_sums(reversed, hosts);  // offset >= -below
+  const std::vector<std::int64_t> above = shortest_paths(bounds, hosts);
+  const std::vector<std::int64_t> below = shortest_paths(reversed, hosts);  // offset >= -below
   std::vector<ClockOffset> offsets(hosts);
   for (std::size_t host = 1; host < hosts; ++host) {
     if (above[host] == kUnbounded || below[host] == kUnbounded) {
-      offsets[host] = {.ns = 0, .uncertainty_ns = std::nullopt};
+      offsets[host] = {.ns = first_began(traces, host_of, 0) - first_began(traces, host_of, host),
+                       .uncertainty_ns = std::nullopt};
       continue;
     }
-    const std::int64_t width = std::max<std::int64_t>(above[host] + below[host], 0);
+    // If clocks drift, the bounds may contradict each other; they then differ by the drift.
+    const std::int64_t width = std::abs(above[host] + below[host]);
     offsets[host] = {.ns = (above[host] - below[host]) / 2, .uncertainty_ns = static_cast<std::uint64_t>(width) / 2};
   }
   return offsets;
@@ -243,7 +258,11 @@ class RunWriter {
 
   std::string_view name_of(const ReplicaSlice& slice) {
     const std::string_view name = look_of(slice.kind).name;
-    return name.empty() ? names_[slice.number].text : name;
+    std::string& text = names_[slice.number].text;
+    if (name.empty() && text.empty()) {
+      text = fmt::format("step {} of the Program", slice.number);
+    }
+    return name.empty() ? text : name;
   }
 
   std::map<std::uint32_t, StepName> names_;
@@ -258,6 +277,15 @@ class RunWriter {
 
 }  // namespace
 
+void RunTrace::take(const proto::TracedSteps& traced) {
+  if (traced.has_program()) {
+    program_ = traced.program();
+  }
+  for (const proto::StepTrace& trace : traced.traces()) {
+    take(trace);
+  }
+}
+
 void RunTrace::take(const proto::StepTrace& trace) {
   slices_ += static_cast<std::uint64_t>(trace.kind_size());
   left_out_ += trace.left_out();
@@ -265,13 +293,9 @@ void RunTrace::take(const proto::StepTrace& trace) {
     left_out_ += static_cast<std::uint64_t>(trace.kind_size());
     return;
   }
-  if (trace.has_program()) {
-    program_ = trace.program();
-  }
   const bool ends = trace.step() == setup_.last_step && std::ranges::count(trace.kind(), proto::TRACE_STEP) > 0;
   ended_ += ends ? 1 : 0;
   traces_.push_back(trace);
-  traces_.back().clear_program();
 }
 
 std::string RunTrace::file() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -32,7 +33,8 @@ struct ClockOffset {
 
 /// Finds the offsets of hosts' steady clocks. No replica leaves a collective before all have entered it, so each one
 /// bounds, for every two hosts, how far their clocks can differ in each direction. An offset is the middle of all
-/// bounds. `host_of[r]` is the host of replica r, below `hosts`. Takes clocks to run at the same speed. Deterministic.
+/// bounds. `host_of[r]` is the host of replica r, below `hosts`. Assumes that all clocks run at the same rate. A host
+/// that no collective joins to the first one is placed so that their first traced steps begin together. Deterministic.
 std::vector<ClockOffset> clock_offsets(std::span<const proto::StepTrace> traces, std::span<const std::uint32_t> host_of,
                                        std::size_t hosts);
 
@@ -47,8 +49,10 @@ class RunTrace {
 
   explicit RunTrace(Setup setup) : setup_(std::move(setup)) {}
 
-  /// Takes a trace, unless the limit is reached.
-  void take(const proto::StepTrace& trace);
+  /// Takes traces, unless the limit is reached.
+  void take(const proto::TracedSteps& traced);
+  /// The job has only `steps` steps.
+  void limit_to(std::uint64_t steps) { setup_.last_step = std::min(setup_.last_step, steps); }
 
   [[nodiscard]] bool empty() const { return traces_.empty(); }
   /// Returns whether every replica has traced its last step.
@@ -63,6 +67,8 @@ class RunTrace {
   [[nodiscard]] std::uint64_t left_out() const { return left_out_; }
 
  private:
+  void take(const proto::StepTrace& trace);
+
   Setup setup_;
   std::vector<proto::StepTrace> traces_;
   proto::Report program_;

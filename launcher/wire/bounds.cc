@@ -19,8 +19,10 @@ constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
 constexpr int kLinksMax = 4096;
 constexpr std::uint64_t kVariablesMax = 65'536;
 constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // All variables together have at most 2^60 B.
-constexpr std::uint32_t kIpusMax = 256;                              // Of a replica.
-constexpr double kClockMax = 1e12;                                   // Hz.
+constexpr std::uint32_t kIpusMax = 256;                              // In one replica.
+constexpr double kClockMin = 1e6;
+constexpr double kClockMax = 1e12;  // Hz.
+constexpr std::uint64_t kBarsMax = 1U << 30;
 constexpr std::uint64_t kCyclesMax = std::uint64_t{1} << 50;
 constexpr std::uint64_t kNanosecondsMax = std::uint64_t{1} << 60;  // 36 years. Sums fit in 63 bits.
 constexpr int kListMax = 64;
@@ -145,12 +147,13 @@ Status check_timeline(const proto::Timeline& timeline) {
   const bool known = std::ranges::all_of(timeline.lane(), proto::Lane_IsValid) &&
                      std::ranges::all_of(timeline.doing(), proto::Doing_IsValid) &&
                      std::ranges::all_of(timeline.ipu(), [](std::uint32_t ipu) { return ipu < kIpusMax; });
-  if (!known || (timeline.step_size() > 0 && !(timeline.clock_hz() >= 1 && timeline.clock_hz() <= kClockMax))) {
+  if (!known || (timeline.step_size() > 0 && !(timeline.clock_hz() >= kClockMin && timeline.clock_hz() <= kClockMax))) {
     return fail(ErrorCode::kUsage, "a timeline has an unknown lane, activity, IPU or clock");
   }
   for (int k = 0; k < timeline.step_size(); ++k) {
+    POPRUN_TRY(check_at_most("bars of a timeline", timeline.count(k), kBarsMax));
     const std::uint64_t most = std::max({timeline.begin(k), timeline.length(k), timeline.distance(k)});
-    POPRUN_TRY(check_at_most("cycles of a timeline", most, kCyclesMax));
+    POPRUN_TRY(check_at_most("cycles of a timeline", most, kCyclesMax / std::max(timeline.count(k), 1U)));
   }
   return {};
 }
@@ -168,7 +171,7 @@ Status check_trace(const proto::StepTrace& trace, const JobSize& job) {
     POPRUN_TRY(check_at_most("ns of a trace", std::max(trace.begin_ns(k), trace.length_ns(k)), kNanosecondsMax));
     POPRUN_TRY(check_at_most("replicas of a collective", trace.group(k), replicas));
   }
-  return check_timeline(trace.program().timeline());
+  return {};
 }
 
 }  // namespace
@@ -177,6 +180,7 @@ Status check_bounds(const proto::ReportItem& item, const JobSize& job) {
   for (const proto::StepTrace& trace : item.traced().traces()) {
     POPRUN_TRY(check_trace(trace, job));
   }
+  POPRUN_TRY(check_timeline(item.traced().program().timeline()));
   if (item.has_output() && item.output().shape().empty()) {
     return fail(ErrorCode::kUsage, "an output has no shape");
   }

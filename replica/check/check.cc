@@ -144,11 +144,6 @@ class Check {
       return run;
     }
     POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
-    if (ports_.certifies) {
-      run.set_values_compared(
-          std::accumulate(reference_->steps.begin(), reference_->steps.end(), std::uint64_t{0},
-                          [](std::uint64_t sum, const StateDigests& digests) { return sum + digests.size(); }));
-    }
     executed_[digest] = {compiled.name, run.verdict() != proto::CheckedRun::DIFFERENT};
     return run;
   }
@@ -186,6 +181,11 @@ class Check {
     const auto worst = std::ranges::min_element(steps);
     if (*worst == kNoStep) {
       run.set_verdict(proto::CheckedRun::EQUAL);
+      if (ports_.certifies) {
+        run.set_values_compared(
+            std::accumulate(reference_->steps.begin(), reference_->steps.end(), std::uint64_t{0},
+                            [](std::uint64_t sum, const StateDigests& digests) { return sum + digests.size(); }));
+      }
       return run;
     }
     const ReplicaId who{static_cast<std::uint32_t>(worst - steps.begin())};

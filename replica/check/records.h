@@ -45,8 +45,7 @@ class StateRecord final : public StepWatcher {
   /// Returns the digests of each step, followed by those of the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
-  /// Returns the SHA-256 of the state after the step to hash: of the name, a zero byte and the bytes of each variable,
-  /// by name. Empty if the replica has only a shard of a variable.
+  /// Returns the SHA-256 of the state after the step to hash (CertifiedRun.state_sha256 in proto/check.proto).
   [[nodiscard]] const std::string& state_sha256() const { return state_sha256_; }
 
   /// Returns the mean wall seconds per step. Leaves out the first step, which touches all memory, if there are further

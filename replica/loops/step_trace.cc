@@ -70,7 +70,7 @@ proto::TraceKind trace_kind_of(const proto::Step& step) {
 }
 
 std::uint32_t meeting_size(const proto::Step& step, std::uint32_t replicas) {
-  const std::uint32_t group = step.all_reduce().group() + step.reduce_scatter().group() + step.all_gather().group();
+  const std::uint32_t group = step.all_reduce().group() + step.all_gather().group();
   const proto::TraceKind kind = trace_kind_of(step);
   const bool meets = kind == proto::TRACE_COLLECTIVE || kind == proto::TRACE_AWAIT_COLLECTIVES;
   return !meets ? 0 : group == 0 ? replicas : group;
@@ -120,11 +120,8 @@ void StepTrace::end(const StepReport& report, Engine& engine) {
     return;
   }
   engine.set_observer(nullptr);
-  trace_.add_kind(proto::TRACE_STEP);
-  trace_.add_number(0);
-  trace_.add_begin_ns(0);
-  trace_.add_length_ns(now_ns() - trace_.began_ns());
-  trace_.add_group(0);
+  completed_ = step_;
+  add(proto::TRACE_STEP, 0, 0, trace_.began_ns(), now_ns());
   finish_trace();
   if (step_ == setup_.last) {
     flush();
@@ -150,11 +147,11 @@ void StepTrace::flush() {
 }
 
 void StepTrace::paused(Pause pause, double began) {
-  if (step_ == 0 || step_ >= setup_.last) {
+  if (completed_ == 0 || completed_ >= setup_.last) {
     return;
   }
   const auto from = static_cast<std::uint64_t>(began * 1e9);
-  trace_ = empty(step_, from);
+  trace_ = empty(completed_, from);
   add(pause == Pause::kEvaluation ? proto::TRACE_EVALUATION : proto::TRACE_CHECKPOINT, 0, 0, from, now_ns());
   finish_trace();
 }
@@ -172,17 +169,22 @@ void StepTrace::after(const proto::Step& step) {
     return;
   }
   const bool merges = merges_ && (traits.kind == proto::TRACE_OPERATOR || traits.kind == proto::TRACE_COPY);
-  if (!merges) {
-    add(traits.kind, step.number(), traits.group, began, end);
-  } else if (!extends_last(end)) {
+  if (merges && extends_last(end)) {
+    return;
+  }
+  if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
+    trace_.set_left_out(trace_.left_out() + 1);
+  } else if (merges) {
     add(proto::TRACE_OPERATORS, 1, 0, began, end);
+  } else {
+    add(traits.kind, step.number(), traits.group, began, end);
   }
 }
 
 /// Extends the last slice to `end`, by one more operator. Returns false if that slice holds something else.
 bool StepTrace::extends_last(std::uint64_t end) {
   const int last = trace_.kind_size() - 1;
-  if (last < 0 || trace_.kind(last) != proto::TRACE_OPERATORS) {
+  if (last < 0 || trace_.kind(last) != proto::TRACE_OPERATORS || trace_.left_out() > 0) {
     return false;
   }
   trace_.set_number(last, trace_.number(last) + 1);
@@ -192,10 +194,6 @@ bool StepTrace::extends_last(std::uint64_t end) {
 
 void StepTrace::add(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began,
                     std::uint64_t end) {
-  if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
-    trace_.set_left_out(trace_.left_out() + 1);
-    return;
-  }
   trace_.add_kind(kind);
   trace_.add_number(number);
   trace_.add_begin_ns(began - trace_.began_ns());

@@ -20,7 +20,7 @@ class StepTrace final : public StepWatcher, private StepObserver {
     std::uint32_t replicas = 1;
     std::uint64_t first = 1;  ///< Training steps, from 1.
     std::uint64_t last = 1;
-    std::uint64_t slices_max = 0;  ///< In each training step.
+    std::uint64_t slices_max = 0;  ///< Maximum number of slices per training step.
   };
   using Send = std::function<void(proto::TracedSteps)>;
 
@@ -58,8 +58,9 @@ class StepTrace final : public StepWatcher, private StepObserver {
   Send send_;
   std::vector<Traits> traits_;
   bool merges_ = false;               ///< Whether operators become one slice.
-  std::uint64_t step_ = 0;            ///< The last traced training step.
-  std::vector<std::uint64_t> began_;  ///< Of the running steps, the outermost first.
+  std::uint64_t step_ = 0;            ///< The last training step that was begun with a trace.
+  std::uint64_t completed_ = 0;       ///< The last one that was completed.
+  std::vector<std::uint64_t> began_;  ///< Start times of the running steps, outermost first.
   proto::StepTrace trace_;
   proto::TracedSteps unsent_;
   std::uint64_t unsent_slices_ = 0;

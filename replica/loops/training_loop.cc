@@ -182,13 +182,13 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
   if (room) {
     state_.copy(engine, statistics_, *room);
     ports_.checkpoints->send();
+    tell_watcher(Pause::kCheckpoint, began);
   } else if (result_.drained) {
     return fail(ErrorCode::kInfrastructure,
                 fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing the previous one",
                             index_of(ports_.communicator.self()), result_.steps));
   }
   saving_seconds_ += now_seconds() - began;
-  tell_watcher(Pause::kCheckpoint, began);
   return {};
 }
 

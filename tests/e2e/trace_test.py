@@ -2,6 +2,7 @@
 """report.trace-steps: what every replica of a run did, on the wall clock."""
 import collections
 import itertools
+import os
 import signal
 import unittest
 
@@ -57,21 +58,39 @@ class Trace(JobTest):
         file = job.output_dir / "trace.pftrace"
         job.wait_until(lambda: file.exists() and file.stat().st_size > 0, "the trace", 60)
         self.assertTrue(read_trace(file))
+        written = file.read_bytes()
         job.process.send_signal(signal.SIGINT)
         job.wait(30)
+        self.assertEqual(file.read_bytes(), written)
 
     def test_of_a_job_that_ends_early_holds_the_steps_so_far(self):
-        job = self.start("-n", 2, "--report.trace-steps", "1-50000", config=LONG)
+        job = self.start("-n", 2, "--report.trace-steps", "1-1000", config=LONG)
         job.wait_for_step(25)
         job.process.send_signal(signal.SIGINT)
         job.wait(60)
-        self.assertRegex(job.stderr, r"trace of steps 1 to \d+ of 2 replicas in .*trace\.pftrace")
+        self.assertRegex(job.stderr, r"trace of steps 1 to \d+ of 2 replicas in .*trace\.pftrace\n")
         steps = {slice.values["step"] for slice in read_trace(job.output_dir / "trace.pftrace") if slice.name == "step"}
         self.assertGreater(len(steps), 20)
 
+    def test_of_an_earlier_attempt_is_kept(self):
+        job = self.start("-n", 2, "--report.trace-steps", "1-3", "--restarts", 1, "--checkpoint-every", 20,
+                         config=QUICK.replace("steps = 5", "steps = 400"))
+        job.wait_for_step(45)
+        os.kill(job.replica_pid(1), signal.SIGKILL)
+        self.assertEqual(job.wait(120), 0, job.stderr)
+        self.assertEqual(job.stderr.count("trace of steps 1 to 3 of 2 replicas"), 1, job.stderr)
+        self.assertNotIn("no trace was written", job.stderr)
+        self.assertTrue(read_trace(job.output_dir / "trace.pftrace"))
+
+    def test_of_more_steps_than_the_job_has_shows_them_all(self):
+        job = self.run_job("-n", 2, "--report.trace-steps", "4-9223372036854775807")
+        self.assertIn("trace of steps 4 to 5 of 2 replicas", job.stderr)
+        self.assertNotIn("left out", job.stderr)
+
     def test_of_steps_that_the_job_does_not_have_is_explained(self):
         job = self.run_job("-n", 2, "--report.trace-steps", "10-12")
-        self.assertIn("note: report.trace-steps: the job ended after step 5, so there is no trace", job.stderr)
+        self.assertIn("note: the job ended after step 5, before the steps of report.trace-steps; no trace was written",
+                      job.stderr)
         self.assertFalse((job.output_dir / "trace.pftrace").exists())
 
     def test_changes_no_result(self):

@@ -137,6 +137,13 @@ class Node {
   Result<TensorId> reshape(TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
   Result<TensorId> row_major_of(TensorId x);
   Result<TensorId> transpose(TensorId x, std::vector<std::int64_t> perm);
+  Result<TensorId> slice(TensorId x, std::int64_t axis, std::int64_t begin, std::int64_t count, std::int64_t step = 1) {
+    return add("slice", {x}, {{"axis", axis}, {"begin", begin}, {"count", count}, {"step", step}});
+  }
+  Result<TensorId> matmul(TensorId a, TensorId b, bool transpose_b = false) {
+    return add("matmul", {a, b},
+               {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{transpose_b ? 1 : 0}}});
+  }
   Result<TensorId> expand(TensorId x, const Shape& shape);  ///< Broadcasts x, row-major.
 
   /// Returns a name for one of our layers that computes this node's output.

@@ -115,23 +115,19 @@ OpSchema schema_of(const Row& row) {
   const auto option = [](int k, int required, int most) {
     return most < 0 ? OpSchema::Variadic : k < required ? OpSchema::Single : OpSchema::Optional;
   };
+  const auto types = OpSchema::all_tensor_types();
   for (int k = 0; k < std::max(row.inputs, 1); ++k) {
+    schema.TypeConstraint("T" + std::to_string(k), types, "");
     schema.Input(k, "input" + std::to_string(k), "", "T" + std::to_string(k), option(k, row.required, row.inputs));
   }
   for (int k = 0; k < std::max(row.outputs, 1); ++k) {
+    schema.TypeConstraint("U" + std::to_string(k), types, "");
     schema.Output(k, "output" + std::to_string(k), "", "U" + std::to_string(k), option(k, 1, row.outputs));
   }
   std::istringstream attributes(row.attributes);
   for (std::string attribute; attributes >> attribute;) {
     const std::size_t colon = attribute.find(':');
     schema.Attr(attribute.substr(0, colon), "", type_of(attribute[colon + 1]), attribute.back() == '!');
-  }
-  const auto all = OpSchema::all_tensor_types();
-  for (int k = 0; k < std::max(row.inputs, 1); ++k) {
-    schema.TypeConstraint("T" + std::to_string(k), all, "");
-  }
-  for (int k = 0; k < std::max(row.outputs, 1); ++k) {
-    schema.TypeConstraint("U" + std::to_string(k), all, "");
   }
   schema.Finalize();
   return schema;
@@ -152,6 +148,9 @@ const std::map<std::pair<std::string, int>, OpSchema>& newer() {
 }  // namespace
 
 const OpSchema* Schemas::GetSchema(const std::string& name, int opset, const std::string& domain) const {
+  if (domain == "ai.onnx") {
+    return GetSchema(name, opset, ::onnx::ONNX_DOMAIN);
+  }
   if (domain == ::onnx::ONNX_DOMAIN) {
     auto next = newer().upper_bound({name, opset});
     if (next != newer().begin() && std::prev(next)->first.first == name) {
@@ -167,9 +166,12 @@ const Schemas& schemas() {
 }
 
 Status check_graph(const ::onnx::ModelProto& model, std::int64_t opset) {
+  if (model.ir_version() < 1) {
+    return fail(ErrorCode::kData, fmt::format("its ir_version is {}, but must be at least 1", model.ir_version()));
+  }
   ::onnx::checker::CheckerContext context;
   context.set_ir_version(static_cast<int>(std::min(model.ir_version(), kLibraryIr)));
-  context.set_opset_imports({{::onnx::ONNX_DOMAIN, static_cast<int>(opset)}});
+  context.set_opset_imports({{::onnx::ONNX_DOMAIN, static_cast<int>(opset)}, {"ai.onnx", static_cast<int>(opset)}});
   context.set_schema_registry(&schemas());
   try {
     ::onnx::checker::check_graph(model.graph(), context, ::onnx::checker::LexicalScopeContext{});

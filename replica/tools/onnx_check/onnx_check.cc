@@ -98,22 +98,26 @@ Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
 }
 
-/// Stores inputs without elements, such as empty lists of axes, in the model, because tensors have elements. Returns
-/// the model's bytes, and leaves the other inputs in `inputs`.
+/// Returns whether an input is an empty list, such as one of axes.
+bool is_empty_list(const Constant& input) {
+  return input.elements() == 0 && !input.real();
+}
+
+/// Stores empty lists in the model instead of `inputs`, because tensors have elements. Returns the model's bytes.
 std::string with_empty_inputs(const std::string& bytes, std::vector<Constant>& inputs) {
   ::onnx::ModelProto model;
   if (!model.ParseFromString(bytes)) {
     return bytes;
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (static_cast<int>(i) < model.graph().input_size() && inputs[i].elements() == 0 && !inputs[i].real()) {
+    if (static_cast<int>(i) < model.graph().input_size() && is_empty_list(inputs[i])) {
       ::onnx::TensorProto& stored = *model.mutable_graph()->add_initializer();
       stored.set_name(model.graph().input(static_cast<int>(i)).name());
       stored.set_data_type(inputs[i].element);
       stored.mutable_dims()->Assign(inputs[i].shape.begin(), inputs[i].shape.end());
     }
   }
-  std::erase_if(inputs, [](const Constant& input) { return input.elements() == 0 && !input.real(); });
+  std::erase_if(inputs, is_empty_list);
   return model.SerializeAsString();
 }
 
@@ -270,12 +274,10 @@ Verdict check_data_set(const OnnxModel& model, const std::filesystem::path& fold
   if (!inputs || !outputs) {
     return verdict_of(inputs ? outputs.error() : inputs.error());
   }
-  const std::size_t given = inputs->size();
-  const std::string bytes = with_empty_inputs(read_file(folder.parent_path() / "model.onnx"), *inputs);
-  if (inputs->size() == given) {
+  if (std::ranges::none_of(*inputs, is_empty_list)) {
     return compare(model, *inputs, *outputs, kOperator);
   }
-  const auto stored = OnnxModel::parse(bytes);
+  const auto stored = OnnxModel::parse(with_empty_inputs(read_file(folder.parent_path() / "model.onnx"), *inputs));
   return stored ? compare(*stored, *inputs, *outputs, kOperator) : verdict_of(stored.error());
 }
 

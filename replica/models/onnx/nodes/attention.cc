@@ -68,7 +68,7 @@ Result<std::optional<TensorId>> bias_of(Node& node, std::int64_t queries, std::i
     if (shape.empty() || shape.back() > keys) {
       return node.wrong("needs a mask with at most as many columns as there are keys");
     }
-    if (shape.back() < keys && shape.back() != 1) {
+    if (shape.back() < keys) {  // A mask with a single column is padded, too, as in ONNX's reference.
       Shape end(shape.size(), 0);
       end.back() = keys - shape.back();
       POPRUN_ASSIGN(mask, node.add("pad", {mask},
@@ -79,7 +79,9 @@ Result<std::optional<TensorId>> bias_of(Node& node, std::int64_t queries, std::i
     }
     bias = mask;
   }
-  if (node.integer("is_causal", 0) != 0) {
+  if (node.integer("is_causal", 0) != 0 && !bias && past == 0 && queries == keys) {
+    POPRUN_ASSIGN(bias, node.add("causal_mask", {}, {{"size", keys}}));
+  } else if (node.integer("is_causal", 0) != 0) {
     std::vector<float> values(static_cast<std::size_t>(queries * keys), 0);
     for (std::int64_t i = 0; i < queries; ++i) {
       for (std::int64_t j = i + past + 1; j < keys; ++j) {
@@ -120,7 +122,9 @@ Result<TensorId> times(Node& node, TensorId x, double factor) {
   return node.add("mul", {x, f});
 }
 
-/// Computes softmax(softcap(q k^T scale) + bias) v for each head.
+/// Computes softmax(softcap(q k^T scale) + bias) v for each head. The cap comes before the mask, and modes 0 and 1 of
+/// qk_matmul_output_mode give the capped scores, as in ONNX's reference implementation since 2026 and its test cases.
+/// Texts of opsets 23 and 24 have the mask first.
 Status attention(Node& node) {
   if (node.has(6)) {
     return node.unsupported("the input nonpad_kv_seqlen; pass a mask instead");
@@ -136,8 +140,7 @@ Status attention(Node& node) {
   const std::int64_t keys = node.type(k).shape[2];
   POPRUN_ASSIGN(k, shared_heads(node, k, queries[1]));
   POPRUN_ASSIGN(v, shared_heads(node, v, queries[1]));
-  POPRUN_ASSIGN(TensorId scores,
-                node.add("matmul", {q, k}, {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{1}}}));
+  POPRUN_ASSIGN(TensorId scores, node.matmul(q, k, /*transpose_b=*/true));
   POPRUN_ASSIGN(scores, times(node, scores, node.real("scale", 1 / std::sqrt(static_cast<double>(queries[3])))));
   if (const double cap = node.real("softcap", 0); cap > 0) {
     POPRUN_ASSIGN(scores, times(node, scores, 1 / cap));
@@ -153,8 +156,7 @@ Status attention(Node& node) {
     }
     node.set(3, mode == 3 ? weights : scores);
   }
-  POPRUN_ASSIGN(TensorId y,
-                node.add("matmul", {weights, v}, {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{0}}}));
+  POPRUN_ASSIGN(TensorId y, node.matmul(weights, v));
   if (node.shape(0).size() == 3) {
     POPRUN_ASSIGN(y, node.transpose(y, {0, 2, 1, 3}));
     POPRUN_ASSIGN(y, node.reshape(y, {queries[0], queries[2], node.type(y).elements() / queries[0] / queries[2]}));
@@ -164,8 +166,7 @@ Status attention(Node& node) {
 }
 
 Result<TensorId> part_of(Node& node, TensorId x, std::int64_t begin, std::int64_t count, std::int64_t step = 1) {
-  const auto last = static_cast<std::int64_t>(node.type(x).shape.size()) - 1;
-  return node.add("slice", {x}, {{"axis", last}, {"begin", begin}, {"count", count}, {"step", step}});
+  return node.slice(x, static_cast<std::int64_t>(node.type(x).shape.size()) - 1, begin, count, step);
 }
 
 /// Returns a table of cosines or sines, input i, as [N or 1,L,1,D/2]: the row of each position.

@@ -62,15 +62,10 @@ Status conv_volume(Node& node) {
   const std::int64_t depth = (s[2] - reach) / window.stride[0] + 1;
   std::optional<TensorId> sum;
   for (std::int64_t k = 0; k < w_shape[2]; ++k) {
-    POPRUN_ASSIGN(TensorId planes, node.add("slice", {x},
-                                            {{"axis", std::int64_t{2}},
-                                             {"begin", k * window.dilation[0]},
-                                             {"count", depth},
-                                             {"step", window.stride[0]}}));
+    POPRUN_ASSIGN(TensorId planes, node.slice(x, 2, k * window.dilation[0], depth, window.stride[0]));
     POPRUN_ASSIGN(planes, node.transpose(planes, {0, 2, 1, 3, 4}));
     POPRUN_ASSIGN(planes, node.reshape(planes, {s[0] * depth, s[1], s[3], s[4]}, Layout::kChannelsLast));
-    POPRUN_ASSIGN(TensorId plane,
-                  node.add("slice", {w}, {{"axis", std::int64_t{2}}, {"begin", k}, {"count", std::int64_t{1}}}));
+    POPRUN_ASSIGN(TensorId plane, node.slice(w, 2, k, 1));
     POPRUN_ASSIGN(plane, node.reshape(plane, {w_shape[0], w_shape[1], w_shape[3], w_shape[4]}));
     POPRUN_ASSIGN(const TensorId y,
                   node.add("conv2d", {planes, plane},

@@ -215,11 +215,7 @@ Status slice(Node& node) {
     if (cut.step == 1 && cut.count == x[cut.axis]) {
       continue;
     }
-    POPRUN_ASSIGN(y, node.add("slice", {y},
-                              {{"axis", static_cast<std::int64_t>(cut.axis)},
-                               {"begin", cut.begin},
-                               {"count", cut.count},
-                               {"step", cut.step}}));
+    POPRUN_ASSIGN(y, node.slice(y, static_cast<std::int64_t>(cut.axis), cut.begin, cut.count, cut.step));
   }
   node.set(0, y, node.element(0));
   return {};
@@ -230,8 +226,7 @@ Status gather_one(Node& node, const Constant& index, std::size_t axis) {
   const Shape x = node.shape(0);
   const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);
   POPRUN_ASSIGN(TensorId y, node.row_major(0));
-  POPRUN_ASSIGN(y, node.add("slice", {y},
-                            {{"axis", static_cast<std::int64_t>(axis)}, {"begin", at}, {"count", std::int64_t{1}}}));
+  POPRUN_ASSIGN(y, node.slice(y, static_cast<std::int64_t>(axis), at, 1));
   const auto place = static_cast<std::ptrdiff_t>(axis);
   Shape shape(x.begin(), x.begin() + place);
   shape.insert(shape.end(), index.shape.begin(), index.shape.end());
@@ -298,13 +293,11 @@ Result<TensorId> wrapped(Node& node, const Shape& pads) {
     const auto axis = static_cast<std::int64_t>(d);
     std::vector<TensorId> parts = {x};
     if (before > 0) {
-      POPRUN_ASSIGN(const TensorId end,
-                    node.add("slice", {x}, {{"axis", axis}, {"begin", size - before}, {"count", before}}));
+      POPRUN_ASSIGN(const TensorId end, node.slice(x, axis, size - before, before));
       parts.insert(parts.begin(), end);
     }
     if (after > 0) {
-      POPRUN_ASSIGN(const TensorId begin,
-                    node.add("slice", {x}, {{"axis", axis}, {"begin", std::int64_t{0}}, {"count", after}}));
+      POPRUN_ASSIGN(const TensorId begin, node.slice(x, axis, 0, after));
       parts.push_back(begin);
     }
     if (parts.size() > 1) {
@@ -355,14 +348,12 @@ Status center_crop_pad(Node& node) {
   POPRUN_ASSIGN(TensorId x, node.row_major(0));
   for (std::size_t k = 0; k < axes.size(); ++k) {
     POPRUN_ASSIGN(const std::size_t axis, normal_axis(axes[k], shape.size()));
-    const std::int64_t more = sizes[k] - shape[axis];
     if (sizes[k] < 1 || sizes[k] > kMostElements) {
       return node.wrong(fmt::format("size {} is out of range", sizes[k]));
     }
+    const std::int64_t more = sizes[k] - shape[axis];
     if (more < 0) {
-      POPRUN_ASSIGN(x,
-                    node.add("slice", {x},
-                             {{"axis", static_cast<std::int64_t>(axis)}, {"begin", -more / 2}, {"count", sizes[k]}}));
+      POPRUN_ASSIGN(x, node.slice(x, static_cast<std::int64_t>(axis), -more / 2, sizes[k]));
     } else {
       begin[axis] = more / 2;
       end[axis] = more - more / 2;

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <functional>
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/models/onnx/node.h"
 
@@ -43,12 +45,24 @@ class Direction {
     POPRUN_ASSIGN(const TensorId w, own(kW));
     POPRUN_ASSIGN(r_, own(kR));
     POPRUN_ASSIGN(const TensorId flat, node_.reshape(x, {steps_ * batch_, shape[2]}));
-    POPRUN_ASSIGN(projected_, product(flat, w));
+    POPRUN_ASSIGN(projected_, node_.matmul(flat, w, /*transpose_b=*/true));
     if (node_.has(kBias)) {
-      POPRUN_ASSIGN(const TensorId bias, own(kBias));  // That of W, then that of R.
+      POPRUN_ASSIGN(const TensorId bias, own(kBias));  // The biases of W, then those of R.
       POPRUN_ASSIGN(const TensorId of_w, part(bias, 0, 0, gates_ * hidden_));
       POPRUN_ASSIGN(of_r_, part(bias, 0, gates_ * hidden_, gates_ * hidden_));
       POPRUN_ASSIGN(projected_, node_.add("add", {projected_, of_w}));
+    }
+    if (resets_state()) {
+      POPRUN_ASSIGN(gates_of_h_, recurrence(0, 2));
+      POPRUN_ASSIGN(fresh_of_h_, recurrence(2, 1));
+    } else {
+      POPRUN_ASSIGN(gates_of_h_, recurrence(0, gates_));
+    }
+    if (node_.has(kPeepholes)) {
+      POPRUN_ASSIGN(const TensorId weights, own(kPeepholes));
+      for (std::size_t k = 0; k < peepholes_.size(); ++k) {
+        POPRUN_ASSIGN(peepholes_[k], part(weights, 0, static_cast<std::int64_t>(k) * hidden_, hidden_));
+      }
     }
     return {};
   }
@@ -85,9 +99,8 @@ class Direction {
   }
 
   Result<State> gru(std::int64_t t, const State& before) {
-    const bool reset_last = node_.integer("linear_before_reset", 0) != 0;
     POPRUN_ASSIGN(const TensorId x, step_of(t));
-    POPRUN_ASSIGN(const TensorId recurrent, of_state(before.h, 0, reset_last ? 3 : 2));
+    POPRUN_ASSIGN(const TensorId recurrent, of_state(before.h, gates_of_h_));
     const auto sum = [&](std::int64_t k) -> Result<TensorId> {
       POPRUN_ASSIGN(const TensorId a, gate(x, k));
       POPRUN_ASSIGN(const TensorId b, gate(recurrent, k));
@@ -98,12 +111,12 @@ class Direction {
     POPRUN_ASSIGN(const TensorId reset, sum(1));
     POPRUN_ASSIGN(TensorId fresh, gate(x, 2));
     TensorId past{};
-    if (reset_last) {
+    if (resets_state()) {
+      POPRUN_ASSIGN(const TensorId kept, node_.add("mul", {reset, before.h}));
+      POPRUN_ASSIGN(past, of_state(kept, fresh_of_h_));
+    } else {
       POPRUN_ASSIGN(past, gate(recurrent, 2));
       POPRUN_ASSIGN(past, node_.add("mul", {reset, past}));
-    } else {
-      POPRUN_ASSIGN(const TensorId kept, node_.add("mul", {reset, before.h}));
-      POPRUN_ASSIGN(past, of_state(kept, 2, 1));
     }
     POPRUN_ASSIGN(fresh, node_.add("add", {fresh, past}));
     POPRUN_ASSIGN(fresh, apply(1, fresh));
@@ -125,7 +138,7 @@ class Direction {
     if (node_.type(x).shape[static_cast<std::size_t>(axis)] == count) {
       return x;
     }
-    return node_.add("slice", {x}, {{"axis", axis}, {"begin", begin}, {"count", count}});
+    return node_.slice(x, axis, begin, count);
   }
 
   /// Returns this direction's part of input i, whose first axis counts directions.
@@ -140,26 +153,31 @@ class Direction {
     return node_.reshape(x, Shape(shape.begin() + 1, shape.end()));
   }
 
-  Result<TensorId> product(TensorId x, TensorId w) {
-    return node_.add("matmul", {x, w}, {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{1}}});
+  /// Rows of R for some gates, and the bias of R for them.
+  struct Recurrence {
+    TensorId r;
+    std::optional<TensorId> bias;
+  };
+
+  Result<Recurrence> recurrence(std::int64_t first, std::int64_t count) {
+    Recurrence rows{};
+    POPRUN_ASSIGN(rows.r, part(r_, 0, first * hidden_, count * hidden_));
+    if (of_r_) {
+      POPRUN_ASSIGN(rows.bias, part(*of_r_, 0, first * hidden_, count * hidden_));
+    }
+    return rows;
   }
 
-  /// Returns the contribution of a state to gates `first` to `first + count - 1`, with the bias of R.
-  Result<TensorId> of_state(TensorId h, std::int64_t first, std::int64_t count) {
-    POPRUN_ASSIGN(const TensorId r, part(r_, 0, first * hidden_, count * hidden_));
-    POPRUN_ASSIGN(const TensorId y, product(h, r));
-    if (!of_r_) {
-      return y;
-    }
-    POPRUN_ASSIGN(const TensorId bias, part(*of_r_, 0, first * hidden_, count * hidden_));
-    return node_.add("add", {y, bias});
+  Result<TensorId> of_state(TensorId h, const Recurrence& rows) {
+    POPRUN_ASSIGN(const TensorId y, node_.matmul(h, rows.r, /*transpose_b=*/true));
+    return rows.bias ? node_.add("add", {y, *rows.bias}) : Result<TensorId>{y};
   }
 
   Result<TensorId> step_of(std::int64_t t) { return part(projected_, 0, t * batch_, batch_); }
 
   Result<TensorId> gates_of(std::int64_t t, TensorId h) {
     POPRUN_ASSIGN(const TensorId x, step_of(t));
-    POPRUN_ASSIGN(const TensorId recurrent, of_state(h, 0, gates_));
+    POPRUN_ASSIGN(const TensorId recurrent, of_state(h, gates_of_h_));
     return node_.add("add", {x, recurrent});
   }
 
@@ -167,15 +185,17 @@ class Direction {
 
   Result<TensorId> apply(std::size_t k, TensorId x) { return node_.add(functions_.at(k), {x}); }
 
-  Result<TensorId> with_peephole(TensorId x, std::int64_t k, TensorId c) {
-    if (!node_.has(kPeepholes)) {
+  /// In the order of the gates i, o, f.
+  Result<TensorId> with_peephole(TensorId x, std::size_t k, TensorId c) {
+    if (!peepholes_.at(k)) {
       return x;
     }
-    POPRUN_ASSIGN(TensorId weights, own(kPeepholes));
-    POPRUN_ASSIGN(weights, part(weights, 0, k * hidden_, hidden_));
-    POPRUN_ASSIGN(const TensorId seen, node_.add("mul", {c, weights}));
+    POPRUN_ASSIGN(const TensorId seen, node_.add("mul", {c, *peepholes_[k]}));
     return node_.add("add", {x, seen});
   }
+
+  /// Returns whether a GRU resets the state before the product with R, rather than after it.
+  [[nodiscard]] bool resets_state() const { return gates_ == 3 && node_.integer("linear_before_reset", 0) == 0; }
 
   Node& node_;
   std::int64_t index_;
@@ -186,6 +206,9 @@ class Direction {
   std::int64_t hidden_ = 0;
   TensorId r_{};
   std::optional<TensorId> of_r_;
+  Recurrence gates_of_h_{};  ///< Of the gates that every step computes from the state.
+  Recurrence fresh_of_h_{};  ///< If resets_state(): of the last gate.
+  std::array<std::optional<TensorId>, 3> peepholes_;
   TensorId projected_{};  ///< [S N, G H]
 };
 
@@ -217,13 +240,31 @@ Result<std::vector<std::string>> functions_of(Node& node, const Kind& kind, std:
   return names;
 }
 
-Status check(Node& node) {
-  if (node.shape(0).size() != 3 || node.shape(kW).size() != 3 || node.shape(kR).size() != 3) {
-    return node.wrong("needs x [S,N,I], W [directions,gates H,I] and R [directions,gates H,H]");
+Status check_shape(Node& node, std::size_t i, const char* name, const Shape& wanted) {
+  if (node.has(i) && node.shape(i) != wanted) {
+    return node.wrong(fmt::format("{} has the shape [{}], but needs [{}]", name, fmt::join(node.shape(i), ","),
+                                  fmt::join(wanted, ",")));
   }
+  return {};
+}
+
+Status check(Node& node, const Kind& kind, std::int64_t directions) {
+  if (node.shape(0).size() != 3 || node.shape(kR).size() != 3) {
+    return node.wrong("needs x [S,N,I] and R [directions,gates H,H]");
+  }
+  const bool batch_first = node.integer("layout", 0) != 0;
+  const std::int64_t steps = node.shape(0)[batch_first ? 1 : 0];
+  const std::int64_t batch = node.shape(0)[batch_first ? 0 : 1];
+  const std::int64_t hidden = node.shape(kR)[2];
+  const Shape state = batch_first ? Shape{batch, directions, hidden} : Shape{directions, batch, hidden};
+  POPRUN_TRY(check_shape(node, kW, "W", {directions, kind.gates * hidden, node.shape(0)[2]}));
+  POPRUN_TRY(check_shape(node, kR, "R", {directions, kind.gates * hidden, hidden}));
+  POPRUN_TRY(check_shape(node, kBias, "B", {directions, 2 * kind.gates * hidden}));
+  POPRUN_TRY(check_shape(node, kFirstH, "initial_h", state));
+  POPRUN_TRY(check_shape(node, kFirstC, "initial_c", state));
+  POPRUN_TRY(check_shape(node, kPeepholes, "P", {directions, 3 * hidden}));
   if (node.has(kLengths)) {
     POPRUN_ASSIGN(const auto lengths, node.integers_of(kLengths));
-    const std::int64_t steps = node.shape(0)[node.integer("layout", 0) != 0 ? 1 : 0];
     if (std::ranges::any_of(lengths, [steps](std::int64_t length) { return length != steps; })) {
       return node.unsupported("sequence_lens other than the whole length; pad the sequences, and mask what is padded");
     }
@@ -245,20 +286,20 @@ Result<TensorId> stacked(Node& node, std::vector<TensorId> parts) {
 }
 
 Status layer(Node& node, const Kind& kind) {
-  POPRUN_TRY(check(node));
+  const std::string direction = node.text("direction", "forward");
+  const std::int64_t directions = direction == "bidirectional" ? 2 : 1;
+  POPRUN_TRY(check(node, kind, directions));
   const bool batch_first = node.integer("layout", 0) != 0;
   POPRUN_ASSIGN(TensorId x, node.row_major(0));
   if (batch_first) {
     POPRUN_ASSIGN(x, node.transpose(x, {1, 0, 2}));
   }
-  const std::string direction = node.text("direction", "forward");
-  const std::size_t directions = direction == "bidirectional" ? 2 : 1;
   std::vector<TensorId> outputs;
   std::vector<TensorId> last_h;
   std::vector<TensorId> last_c;
-  for (std::size_t d = 0; d < directions; ++d) {
-    POPRUN_ASSIGN(std::vector<std::string> functions, functions_of(node, kind, d));
-    Direction one(node, static_cast<std::int64_t>(d), kind.gates, std::move(functions));
+  for (std::int64_t d = 0; d < directions; ++d) {
+    POPRUN_ASSIGN(std::vector<std::string> functions, functions_of(node, kind, static_cast<std::size_t>(d)));
+    Direction one(node, d, kind.gates, std::move(functions));
     POPRUN_TRY(one.prepare(x));
     State state{};
     POPRUN_ASSIGN(state.h, one.first(kFirstH));

@@ -171,7 +171,7 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
 
 TEST(Check, RefusesWhatHasNoStepsToCompare) {
   EXPECT_EQ(error_of({"check", "train.cfg", "--model.mode", "inference"}),
-            "check compares training steps, but model.mode = inference has none");
+            "check compares training steps, but a job with model.mode = inference runs none");
   EXPECT_EQ(error_of({"check", "train.cfg", "--dry-run"}),
             "--dry-run starts no replica, but check runs the job; give only one of them");
 }

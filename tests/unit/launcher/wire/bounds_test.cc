@@ -200,14 +200,15 @@ TEST(Bounds, OfResultsHold) {
 
 TEST(Bounds, OfATraceHold) {
   proto::ReportItem valid;
-  proto::StepTrace& trace = *valid.mutable_traced()->add_traces();
+  proto::TracedSteps& traced = *valid.mutable_traced();
+  proto::StepTrace& trace = *traced.add_traces();
   trace.set_replica(1);
   trace.add_kind(proto::TRACE_COLLECTIVE);
   trace.add_number(3);
   trace.add_begin_ns(0);
   trace.add_length_ns(5);
   trace.add_group(2);
-  proto::Timeline& timeline = *trace.mutable_program()->mutable_timeline();
+  proto::Timeline& timeline = *traced.mutable_program()->mutable_timeline();
   timeline.set_clock_hz(1e9);
   timeline.add_step(0);
   timeline.add_ipu(0);
@@ -235,7 +236,7 @@ TEST(Bounds, OfATraceHold) {
            {[](auto&, auto&bars) { bars.set_distance(0, ~std::uint64_t{0}); }, "cycles of a timeline"}}) {
     proto::ReportItem item = valid;
     proto::StepTrace& damaged = *item.mutable_traced()->mutable_traces(0);
-    damage(damaged, *damaged.mutable_program()->mutable_timeline());
+    damage(damaged, *item.mutable_traced()->mutable_program()->mutable_timeline());
     const Status checked = check_bounds(item, kTwoReplicas);
     ASSERT_FALSE(checked) << message;
     EXPECT_THAT(checked.error().message, HasSubstr(message));
