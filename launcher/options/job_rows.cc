@@ -78,6 +78,9 @@ Rows model_sizes() {
 Rows model() {
   return {
       file_key("model.name", "MODEL", "small-cnn", "Built-in model; see --list-models", Text{}),
+      file_key("model.config", "FILE", "",
+               "Take the model and its sizes from this config.json of Hugging Face; other keys override it", Text{},
+               [](Options&, const std::string&) {}),  // parse.cc reads the file.
       file_key("model.precision", "NAME", word_of(Precision{}),
                "Type of weights, activations and gradients: float (32 bits) or half (16 bits)", OneOf<Precision>{}),
       file_key("model.dropout", "X", "0",
@@ -103,7 +106,9 @@ Rows model() {
                OneOf<Loss>{}),
       file_key("model.trained-constants", "REGEX", "", "Also train an ONNX model's constants whose names match REGEX",
                Regex{}),
-      file_key("model.initial-weights", "FILE", "", "Start from the weights in this .safetensors file", Text{}),
+      file_key("model.initial-weights", "FILE", "",
+               "Start from the weights in this .safetensors file, or in the files of this .safetensors.index.json",
+               Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
                "Keep the initialisation of weights that the file lacks, such as those of a new head", Boolean{})};
 }
