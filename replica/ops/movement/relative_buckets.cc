@@ -13,10 +13,10 @@
 ///
 ///   relative_buckets() queries=T keys=S buckets=. distance=. both_directions=0|1  ->  i32[T,S]
 ///
-/// Query t and key s are r = t - s apart. With both_directions=1, later keys (r < 0) have the second half of the buckets,
-/// and distances are |r|; otherwise, they are r, or 0 for later keys. Distances below n / 2 have a bucket of their own.
-/// Larger ones share buckets that grow logarithmically up to `distance`; from there on, all have the last bucket. The
-/// logarithm is computed in float32, as in PyTorch.
+/// Query t and key s are r = t - s apart. With both_directions=1, later keys (r < 0) have the second half of the
+/// buckets, and distances are |r|; otherwise, they are r, or 0 for later keys. Distances below n / 2 have a bucket of
+/// their own. Larger ones share buckets that grow logarithmically up to `distance`; from there on, all have the last
+/// bucket. The logarithm is computed in float32, as in PyTorch.
 namespace poprun::ops::relative_buckets {
 namespace {
 
