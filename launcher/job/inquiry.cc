@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "launcher/outputs/weights_files.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/process/supervisor.h"
 
@@ -17,7 +18,7 @@ namespace poprun::launcher {
 Result<ModelInputs> read_inputs(const proto::ModelConfig& model) {
   ModelInputs inputs;
   if (!model.initial_weights().empty()) {
-    POPRUN_ASSIGN(inputs.initial_weights, read_safetensors(model.initial_weights()));
+    POPRUN_ASSIGN(inputs.initial_weights, read_weights(model.initial_weights()));
   }
   if (!model.onnx().empty()) {
     POPRUN_ASSIGN(inputs.onnx, read_onnx_file(model.onnx()));

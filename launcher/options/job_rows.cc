@@ -46,7 +46,23 @@ Rows model_sizes() {
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},
+      {"kv-heads", "Number of heads of keys and values, shared by groups of heads; must divide the number of heads"},
+      {"intermediate", "Width of the hidden layer of a transformer's feed-forward network", 1 << 22},
+      {"head-features", "Width of an attention head, if it is not the hidden size divided by the heads", 1 << 20},
+      {"decoder-layers", "Number of blocks of the decoder; model.layers is that of the encoder", 1024},
+      {"experts", "Number of experts in a mixture of experts", 1024},
+      {"active-experts", "Number of experts that process a token", 1024},
+      {"capacity-percent", "Tokens that an expert can process, in percent of its share if all experts had equally many",
+       1 << 20},
+      {"rope-theta", "Base of the wavelengths of rotary position embeddings"},
+      {"rope-factor",
+       "Factor by which long wavelengths of rotary position embeddings are stretched, as in Llama 3; 1: "
+       "none"},
       {"vocabulary", "Number of distinct tokens"},
+      {"vocabulary-parts",
+       "Number of tensors into which the rows of a Llama's embedding and head are divided, so that "
+       "they can be on different IPUs",
+       64},
       {"sequence-length", "Longest sequence, in tokens"},
       {"classes", "Number of classes"}};
   Rows rows;
@@ -62,6 +78,9 @@ Rows model_sizes() {
 Rows model() {
   return {
       file_key("model.name", "MODEL", "small-cnn", "Built-in model; see --list-models", Text{}),
+      file_key("model.config", "FILE", "",
+               "Take the model and its sizes from this config.json of Hugging Face; other keys override it", Text{},
+               [](Options&, const std::string&) {}),  // parse.cc reads the file.
       file_key("model.precision", "NAME", word_of(Precision{}),
                "Type of weights, activations and gradients: float (32 bits) or half (16 bits)", OneOf<Precision>{}),
       file_key("model.dropout", "X", "0",
@@ -87,7 +106,9 @@ Rows model() {
                OneOf<Loss>{}),
       file_key("model.trained-constants", "REGEX", "", "Also train an ONNX model's constants whose names match REGEX",
                Regex{}),
-      file_key("model.initial-weights", "FILE", "", "Start from the weights in this .safetensors file", Text{}),
+      file_key("model.initial-weights", "FILE", "",
+               "Start from the weights in this .safetensors file, or in the files of this .safetensors.index.json",
+               Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
                "Keep the initialisation of weights that the file lacks, such as those of a new head", Boolean{})};
 }

@@ -13,6 +13,7 @@
 
 #include "launcher/options/command_line.h"
 #include "launcher/options/config_file.h"
+#include "launcher/options/hugging_face.h"
 #include "launcher/options/information.h"
 #include "launcher/options/mistakes.h"
 #include "launcher/options/option_values.h"
@@ -214,6 +215,26 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   return {};
 }
 
+/// Puts the settings of the model.config that `written` names, if any, before all others, which override them.
+Status add_model_config(std::vector<Written>& written) {
+  const auto last = std::ranges::find(written.rbegin(), written.rend(), "model.config",
+                                      [](const Written& w) { return std::string_view(w.row->name); });
+  if (last == written.rend() || last->value.empty()) {
+    return {};
+  }
+  const Written config = *last;
+  POPRUN_ASSIGN(const std::string text, read_config_file(config.value));
+  POPRUN_ASSIGN(const auto implied, settings_of_config_json(config.value, text));
+  std::vector<Written> all;
+  for (const ImpliedSetting& setting : implied) {
+    all.push_back(
+        {find_row(setting.key), setting.value, fmt::format("{}: {}", config.value, setting.field), config.origin});
+  }
+  std::ranges::move(written, std::back_inserter(all));
+  written = std::move(all);
+  return {};
+}
+
 Request request_of(Subcommand subcommand) {
   switch (subcommand) {
     case Subcommand::kRun:
@@ -325,6 +346,7 @@ Result<Options> parse(std::span<const std::string> args, const Environment& envi
   Mistakes mistakes(options.config_file, text);
   std::vector<Written> written = written_in_file(options.config_file, text, mistakes);
   written.insert(written.end(), outside.begin(), outside.end());
+  POPRUN_TRY(add_model_config(written));
   give_values(options, written, mistakes);
   POPRUN_TRY(mistakes.status());
   POPRUN_TRY(check_format(options));

@@ -158,9 +158,7 @@ std::string_view other_format(std::string_view begin) {
   }
   const std::size_t first = begin.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && begin[first] == '{') {
-    return "it is JSON, such as the index of weights in several files (model.safetensors.index."
-           "json); merge them into one file: "
-           "from_pretrained(DIR).save_pretrained(OUT, max_shard_size=\"100GB\")";
+    return "it is JSON; the name of an index of weights in several files ends in .json";
   }
   return "";
 }
@@ -235,6 +233,20 @@ Status check_header(const std::string& path, std::uint64_t file_bytes) {
   return {};
 }
 
+/// Returns a header with `json` before the entries.
+std::string header_of(Json json, std::span<const TensorEntry> entries) {
+  for (const TensorEntry& entry : entries) {
+    json[entry.name] = {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+  }
+  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  std::string header;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    header += static_cast<char>((text.size() >> (8 * i)) & 0xFF);
+  }
+  return header + text;
+}
+
 }  // namespace
 
 std::string element_type(std::string_view dtype) {
@@ -269,21 +281,11 @@ std::string safetensors_header(std::span<const Tensor> tensors) {
     entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
     offset += tensor.data.size();
   }
-  return safetensors_header(entries);
+  return header_of({{"__metadata__", {{"format", "pt"}}}}, entries);
 }
 
 std::string safetensors_header(std::span<const TensorEntry> entries) {
-  Json json = Json::object();
-  for (const TensorEntry& entry : entries) {
-    json[entry.name] = {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
-  }
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
-  std::string header;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    header += static_cast<char>((text.size() >> (8 * i)) & 0xFF);
-  }
-  return header + text;
+  return header_of(Json::object(), entries);
 }
 
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes) {

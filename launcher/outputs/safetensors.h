@@ -13,7 +13,7 @@
 ///
 ///     8 bytes   N, little-endian
 ///     N bytes   JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...},
-///               padded with spaces so that the data begins at a multiple of 8
+///               padded with spaces so that the data begins at a multiple of 8; "__metadata__" may hold strings
 ///     the data  of all tensors, row-major little-endian, without gaps
 namespace poprun::launcher {
 
@@ -41,11 +41,13 @@ std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<cons
 std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
-/// Returns everything that precedes the data in a file. Tensors are stored in the given order, so the same tensors in
-/// the same order give identical bytes. Requires: every tensor's data has the size of its shape.
+/// Returns everything that precedes the data in a file, with the metadata {"format": "pt"} that Hugging Face's
+/// libraries expect. Tensors are stored in the given order, so the same tensors in the same order give identical bytes.
+/// Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
-/// Returns the header for tensors at the offsets of `entries`, which must fill the data without gaps in this order.
+/// Returns the header, without metadata, for tensors at the offsets of `entries`, which must fill the data without gaps
+/// in this order.
 std::string safetensors_header(std::span<const TensorEntry> entries);
 
 /// Parses the bytes of a file and returns its tensors in the order of their data. Accepts untrusted input and never

@@ -17,8 +17,9 @@ namespace {
 constexpr const char* kOption = "model.initial-weights";
 
 /// Names of the tensor that the embedding and the head share.
-constexpr std::array<std::string_view, 5> kEmbedding = {"lm_head.weight", "wte.weight", "embed_tokens.weight",
-                                                        "word_embeddings.weight", "predictions.decoder.weight"};
+constexpr std::array<std::string_view, 6> kEmbedding = {"lm_head.weight",      "wte.weight",
+                                                        "embed_tokens.weight", "word_embeddings.weight",
+                                                        "shared.weight",       "predictions.decoder.weight"};
 constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias", "predictions.decoder.bias"};
 
 /// Buffers that models compute themselves, but that Hugging Face's files may contain.

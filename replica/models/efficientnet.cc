@@ -59,12 +59,6 @@ std::int64_t scaled_depth(std::int64_t blocks, double depth) {
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(blocks) * depth));
 }
 
-/// Returns x * sigmoid(x), known as SiLU or swish.
-TensorId silu(Builder& builder, const std::string& name, TensorId x) {
-  const TensorId gate = builder.add_one("sigmoid", {x}, {}, name + ".sigmoid");
-  return builder.add_one("mul", {x, gate}, {}, name);
-}
-
 /// Adds torchvision's `Conv2dNormActivation`, NAME.0 and NAME.1, without the activation.
 TensorId normalised(Builder& builder, const std::string& name, TensorId x, const layers::Convolution& c,
                     const Norm& norm) {
@@ -80,7 +74,7 @@ TensorId squeeze_excitation(Builder& builder, const std::string& name, TensorId 
   const std::int64_t channels = builder.type(x).shape[1];
   TensorId gate = layers::global_average(builder, name + ".avgpool", x);
   gate = layers::conv2d(builder, name + ".fc1", gate, {.channels = squeezed, .kaiming_normal = true});
-  gate = silu(builder, name + ".activation", gate);
+  gate = layers::silu(builder, name + ".activation", gate);
   gate = layers::conv2d(builder, name + ".fc2", gate, {.channels = channels, .kaiming_normal = true});
   gate = builder.add_one("sigmoid", {gate}, {}, name + ".scale");
   return builder.add_one("mul", {x, gate}, {}, name + ".scaled");
@@ -99,14 +93,14 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Stag
   TensorId y = x;
   if (stage.expansion > 1) {
     const std::string expand = part();
-    y = silu(builder, expand + ".2", normalised(builder, expand, y, {.channels = wide}, norm));
+    y = layers::silu(builder, expand + ".2", normalised(builder, expand, y, {.channels = wide}, norm));
   }
   const std::string depthwise = part();
   y = normalised(
       builder, depthwise, y,
       {.channels = wide, .kernel = stage.kernel, .stride = stage.stride, .pad = stage.kernel / 2, .groups = wide},
       norm);
-  y = silu(builder, depthwise + ".2", y);
+  y = layers::silu(builder, depthwise + ".2", y);
   y = squeeze_excitation(builder, part(), y, std::max<std::int64_t>(1, in / 4));
   y = normalised(builder, part(), y, {.channels = stage.channels}, norm);
   const bool residual = stage.stride == 1 && in == stage.channels;
@@ -119,7 +113,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Scale& sca
   TensorId x = layers::images(builder, inputs, {});
   x = normalised(builder, "features.0", x,
                  {.channels = scaled_width(kStemChannels, scale.width), .kernel = 3, .stride = 2, .pad = 1}, norm);
-  x = silu(builder, "features.0.2", x);
+  x = layers::silu(builder, "features.0.2", x);
   std::size_t feature = 1;
   Stage stage = {};
   for (const Stage& unscaled : kStages) {
@@ -137,7 +131,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Scale& sca
   const std::string head = fmt::format("features.{}", feature);
   builder.layer(head);
   x = normalised(builder, head, x, {.channels = kHeadExpansion * stage.channels}, norm);
-  x = silu(builder, head + ".2", x);
+  x = layers::silu(builder, head + ".2", x);
   builder.layer("classifier");
   x = layers::flatten(builder, "flatten", layers::global_average(builder, "avgpool", x));
   x = layers::dropout(builder, "classifier.0", x, inputs.training ? inputs.dropout : 0);

@@ -73,13 +73,7 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Size
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Sizes m = layers::transformer_sizes(inputs);
   const TensorId tokens = layers::tokens(builder, inputs, m);
-  const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
-  if (builder.status() && builder.type(labels) != builder.type(tokens)) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels of type {}, one per token, but the "
-                                        "dataset has {}; check that data.task = next-token",
-                                        to_text(builder.type(tokens)), to_text(builder.type(labels)))});
-  }
+  layers::check_next_tokens(builder, inputs, tokens);
   if (!builder.status()) {
     return {};
   }

@@ -17,6 +17,8 @@ import time
 import unittest
 import uuid
 
+import safetensors_file
+
 BIN = pathlib.Path(os.environ["POPRUN_EMU_BIN"]).resolve()
 ROOT = pathlib.Path(os.environ["POPRUN_EMU_ROOT"]).resolve()
 DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -160,7 +162,9 @@ class Job:
             time.sleep(0.02)
 
     def weights_hash(self):
-        return hashlib.sha256((self.output_dir / "weights.safetensors").read_bytes()).hexdigest()
+        """Returns a hash of the names, types and values of all weights."""
+        raw = (self.output_dir / "weights.safetensors").read_bytes()
+        return hashlib.sha256(safetensors_file.without_metadata(raw)).hexdigest()
 
     def profile(self):
         return json.loads((self.output_dir / "profile.json").read_text())

@@ -58,7 +58,7 @@ def options(**values):
     return arguments
 
 
-# Name: configuration, arguments, and the first 16 digits of the sha256 of weights.safetensors.
+# Name: configuration, arguments, and the first 16 digits of weights_hash.
 JOBS = {
     "small-cnn": (IMAGES, options(), "c3e57f8f50dfde93"),
     "small-cnn, sum": (

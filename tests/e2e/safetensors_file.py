@@ -8,7 +8,15 @@ def read(path):
     (length,) = struct.unpack("<Q", raw[:8])
     data = memoryview(raw)[8 + length:]
     return {name: (entry["dtype"], entry["shape"], data[slice(*entry["data_offsets"])])
-            for name, entry in json.loads(raw[8:8 + length]).items()}
+            for name, entry in json.loads(raw[8:8 + length]).items() if name != "__metadata__"}
+
+
+def without_metadata(raw):
+    """Returns the bytes of a file as they would be without metadata, which says nothing about the tensors."""
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = raw[8:8 + length].rstrip(b" ").replace(b'"__metadata__":{"format":"pt"},', b"", 1)
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + raw[8 + length:]
 
 
 def write(path, tensors):

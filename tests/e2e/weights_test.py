@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Files of initial weights with the names in Hugging Face's own files."""
+import json
 import struct
 import unittest
 
@@ -73,6 +74,31 @@ class HuggingFace(JobTest):
         other = dict(weights, **{"lm_head.weight": (dtype, shape, data[4:] + data[:4])})
         refused = self.begin("gpt2", "", other, code=65)
         self.assert_first_line(refused, "'lm_head.weight' and 'transformer.wte.weight' differ")
+
+    def test_a_llama_is_read_from_its_config_and_several_files(self):
+        (self.folder / "config.json").write_text(json.dumps({
+            "model_type": "llama", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 60, "max_position_embeddings": 16,
+            "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True, "hidden_act": "silu"}))
+        config = CONFIG.format(name="", more="").replace(
+            "name = \n", f"config = {self.folder}/config.json\n")
+        trained = self.run_job("-n", 2, config=config)
+        weights = self.weights_of(trained)
+        self.assertEqual(weights["model.layers.1.self_attn.k_proj.weight"][1], [8, 16])
+        self.assertEqual(len(weights), 2 + 2 * 9)
+        names = sorted(weights)
+        parts = {"one.safetensors": names[:7], "two.safetensors": names[7:]}
+        for file, part in parts.items():
+            safetensors_file.write(self.folder / file, {name: weights[name] for name in part})
+        (self.folder / "model.safetensors.index.json").write_text(json.dumps({
+            "metadata": {"total_size": 0}, "weight_map": {name: file for file, part in parts.items() for name in part}}))
+        again = self.run_job("-n", 2, *STILL, "--model.initial-weights", self.folder / "model.safetensors.index.json",
+                             config=config)
+        self.assertEqual(self.weights_of(again), weights)
+        self.assertEqual(self.notes(again), [])
+        (self.folder / "config.json").write_text("[]")
+        wrong = self.run_job("-n", 2, config=config, code=64)
+        self.assert_first_line(wrong, "config.json: not a JSON object")
 
     def test_berts_encoder_begins_a_model_whose_head_is_new(self):
         more = "task = masked-lm"

@@ -28,7 +28,8 @@ std::int64_t channels_of(const Graph& graph, const Operation& operation) {
 
 bool reads_table(const Graph& graph, const Operation& operation) {
   return operation.kind == kinds::kGather && operation.attributes.integer("axis") == 0 &&
-         graph.tensor(operation.inputs[0]).role == Role::kParameter;
+         graph.tensor(operation.inputs[0]).role == Role::kParameter &&
+         !operation.attributes.has("begin");  // A part of a table is a slice already.
 }
 
 /// Returns the table with the most rows (the first if several tie), or nothing if the model has no table.

@@ -170,6 +170,11 @@ TensorId relu(Builder& builder, const std::string& name, TensorId x) {
   return builder.add_one("relu", {x}, {}, name);
 }
 
+TensorId silu(Builder& builder, const std::string& name, TensorId x) {
+  const TensorId gate = builder.add_one("sigmoid", {x}, {}, name + ".sigmoid");
+  return builder.add_one("mul", {x, gate}, {}, name);
+}
+
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size) {
   return maxpool2d(builder, name, x, size, size, 0);
 }

@@ -56,6 +56,9 @@ TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool 
 
 TensorId relu(Builder& builder, const std::string& name, TensorId x);
 
+/// Returns x * sigmoid(x), known as SiLU or swish.
+TensorId silu(Builder& builder, const std::string& name, TensorId x);
+
 /// Adds max pooling over adjacent squares of `size`.
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size);
 

@@ -63,6 +63,16 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
   return tokens;
 }
 
+void check_next_tokens(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
+  const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
+  if (builder.status() && builder.type(labels) != builder.type(tokens)) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels of type {}, one per token, but the "
+                                        "dataset has {}; check that data.task = next-token",
+                                        to_text(builder.type(tokens)), to_text(builder.type(labels)))});
+  }
+}
+
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   if (!inputs.has("attention_mask") || !builder.status()) {
     return std::nullopt;
@@ -78,9 +88,9 @@ std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inpu
   return builder.add_one("attention_mask", {kept}, {}, "attention_mask.scores");
 }
 
-TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features) {
-  return weight(builder, name, {rows, features},
-                {.distribution = Distribution::kNormal, .value = kTransformerDeviation});
+TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features,
+                         double deviation) {
+  return weight(builder, name, {rows, features}, {.distribution = Distribution::kNormal, .value = deviation});
 }
 
 TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate) {
@@ -105,6 +115,14 @@ TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, doubl
   return builder.add("layer_norm", {x, w, b}, {{"epsilon", epsilon}}, {name, name + ".mean", name + ".variance"})[0];
 }
 
+TensorId rms_norm(Builder& builder, const std::string& name, TensorId x, double epsilon) {
+  if (!builder.status()) {
+    return x;
+  }
+  const TensorId w = weight(builder, name + ".weight", {features_of(builder, x)}, {.value = 1});
+  return builder.add("rms_norm", {x, w}, {{"epsilon", epsilon}}, {name, name + ".square"})[0];
+}
+
 TensorId dense(Builder& builder, const std::string& name, TensorId x, const DenseOptions& options) {
   if (!builder.status()) {
     return x;
@@ -113,8 +131,11 @@ TensorId dense(Builder& builder, const std::string& name, TensorId x, const Dens
   const std::int64_t out = options.features;
   const TensorId w = weight(builder, name + ".weight", options.input_major ? Shape{in, out} : Shape{out, in},
                             {.distribution = Distribution::kNormal, .value = options.deviation});
-  const TensorId b = weight(builder, name + ".bias", {out}, {});
-  return builder.add_one("linear", {x, w, b}, {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
+  std::vector<TensorId> operands = {x, w};
+  if (options.bias) {
+    operands.push_back(weight(builder, name + ".bias", {out}, {}));
+  }
+  return builder.add_one("linear", operands, {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
 }
 
 TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads) {
@@ -131,9 +152,21 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
     return inputs.query;
   }
   const Shape s = builder.type(inputs.query).shape;
-  TensorId scores = builder.add_one(
-      "matmul", {inputs.query, inputs.key},
-      {{"transpose_b", std::int64_t{1}}, {"scale", 1.0 / std::sqrt(static_cast<double>(s.back()))}}, name + ".scores");
+  const Shape k = builder.type(inputs.key).shape;
+  // Heads that share keys and values are treated as one head with more queries.
+  const bool grouped = s[1] != k[1];
+  const Shape rows = {s[0], k[1], s[1] / k[1] * s[2], s[3]};
+  const TensorId query = grouped ? reshape(builder, name + ".grouped", inputs.query, rows) : inputs.query;
+  TensorId scores = builder.add_one("matmul", {query, inputs.key},
+                                    {{"transpose_b", std::int64_t{1}},
+                                     {"scale", inputs.scale.value_or(1.0 / std::sqrt(static_cast<double>(s.back())))}},
+                                    name + ".scores");
+  if (grouped) {
+    scores = reshape(builder, name + ".ungrouped", scores, {s[0], s[1], s[2], k[2]});
+  }
+  if (inputs.bias) {
+    scores = builder.add_one("add", {scores, *inputs.bias}, {}, name + ".biased");
+  }
   if (inputs.causal) {
     const TensorId mask = builder.add_one("causal_mask", {}, {{"size", s[2]}}, name + ".mask");
     scores = builder.add_one("add", {scores, mask}, {}, name + ".masked");
@@ -143,7 +176,13 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
   }
   TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
   weights = dropout(builder, name + ".attn_dropout", weights, inputs.dropout);
+  if (grouped) {
+    weights = reshape(builder, name + ".grouped_weights", weights, {rows[0], rows[1], rows[2], k[2]});
+  }
   TensorId y = builder.add_one("matmul", {weights, inputs.value}, {}, name + ".mixed");
+  if (grouped) {
+    y = reshape(builder, name + ".ungrouped_mixed", y, s);
+  }
   y = builder.add_one("transpose", {y}, {{"perm", Shape{0, 2, 1, 3}}}, name + ".tokens");
   return reshape(builder, name + ".joined", y, {s[0], s[2], s[1] * s[3]});
 }

@@ -35,11 +35,15 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
 /// "attention_mask" whose type differs from that of the tokens.
 std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs, TensorId tokens);
 
+/// If the model is scored, makes the builder refuse (kUsage) "labels" whose type differs from that of the tokens.
+void check_next_tokens(Builder& builder, const ModelInputs& inputs, TensorId tokens);
+
 /// Makes the builder refuse (kUsage) a number of heads that does not divide the features.
 void check_heads(Builder& builder, std::int64_t heads, std::int64_t hidden);
 
 /// Returns the parameter called `name`, of shape [rows, features].
-TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features);
+TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows, std::int64_t features,
+                         double deviation = kTransformerDeviation);
 
 /// Returns x with elements dropped at random, or x itself if the rate is 0.
 TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate);
@@ -53,25 +57,32 @@ TensorId positions(Builder& builder, const std::string& name, TensorId table, st
 /// Adds layer normalisation over the last dimension. The initial weights are 1.
 TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, double epsilon);
 
+/// Adds root mean square normalisation over the last dimension, NAME.weight only. The initial weights are 1.
+TensorId rms_norm(Builder& builder, const std::string& name, TensorId x, double epsilon);
+
 /// A dense layer from [...,I] to [...,features].
 struct DenseOptions {
   std::int64_t features;
   bool input_major = false;  ///< Whether the weight is stored as [I, features].
   double deviation = kTransformerDeviation;
+  bool bias = true;
 };
 TensorId dense(Builder& builder, const std::string& name, TensorId x, const DenseOptions& options);
 
-/// Queries, keys and values [B,h,T,d], and how the scores [B,h,T,T] are masked before softmax.
+/// Queries [B,h,T,d], keys and values [B,k,S,d], and how the scores [B,h,T,S] are changed before softmax. k divides h:
+/// h / k consecutive heads of queries share a head of keys and values (grouped-query attention).
 struct AttentionInputs {
   TensorId query;
   TensorId key;
   TensorId value;
-  bool causal = false;           ///< Whether each token sees only itself and earlier tokens.
-  std::optional<TensorId> mask;  ///< The result of attention_mask().
-  double dropout = 0;            ///< Dropout rate of the weights after softmax.
+  bool causal = false;                ///< Whether each token sees only itself and earlier tokens (T = S).
+  std::optional<TensorId> mask;       ///< The result of attention_mask(), for S tokens.
+  double dropout = 0;                 ///< Dropout rate of the weights after softmax.
+  std::optional<TensorId> bias = {};  ///< Added to the scores: [1,h,T,S].
+  std::optional<double> scale = {};   ///< Factor of the products; by default, 1 / sqrt(d).
 };
 
-/// Computes softmax(query key^T / sqrt(d)) value and merges the heads: [B,T,H].
+/// Computes softmax(scale query key^T) value and merges the heads: [B,T,h d].
 TensorId attention(Builder& builder, const std::string& name, const AttentionInputs& inputs);
 
 /// Splits x [B,T,H] into heads [B,h,T,d].

@@ -17,7 +17,8 @@
 /// The first `batch_dims` dimensions of x (default 0, at most axis) correspond to those of the indices. A negative
 /// index counts from the end, as in NumPy. Since indices come from data, an index outside [-A, A) selects a row of
 /// zeros, through which no gradient passes. Such an index is reported, which ends the job, unless outside="zeros" (for
-/// labels that do not count).
+/// labels that do not count). With begin=. whole=. x is the piece from `begin` on of an axis of size `whole`, to which
+/// the indices refer.
 namespace poprun::ops::gather {
 namespace {
 
@@ -42,11 +43,26 @@ std::int64_t product(const Shape& shape, std::int64_t begin, std::int64_t end) {
 Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attributes) {
   const std::int64_t axis = axis_of(attributes);
   const std::int64_t batch = batch_dims_of(attributes);
-  return {.S = product(x, 0, batch),
+  Sizes z{.S = product(x, 0, batch),
           .O = product(x, batch, axis),
           .A = x[static_cast<std::size_t>(axis)],
           .P = product(indices, batch, static_cast<std::int64_t>(indices.size())),
           .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
+  if (attributes.has("begin")) {
+    z.begin = attributes.integer("begin");
+    z.whole = attributes.integer("whole");
+  }
+  return z;
+}
+
+/// Returns whether begin and whole are either absent or describe the axis of x, of shape `x`, as a piece.
+bool lies_within(const Shape& x, const Attributes& attributes) {
+  if (!attributes.has("begin") && !attributes.has("whole")) {
+    return true;
+  }
+  return attributes.has("begin") && attributes.has("whole") && attributes.integer("begin") >= 0 &&
+         attributes.integer("begin") + x.at(static_cast<std::size_t>(axis_of(attributes))) <=
+             attributes.integer("whole");
 }
 
 /// Returns whether x and the indices match. If they do, sets y's shape.
@@ -70,7 +86,7 @@ bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attri
 Result<std::vector<TensorType>> shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 || s.inputs[0].layout != Layout::kRowMajor ||
-      !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y)) {
+      !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y) || !lies_within(s.inputs[0].shape, s.attributes)) {
     return shape_error(kinds::kGather, s,
                        "x f32, indices i32, axis within x's rank, and batch_dims <= axis, the number of "
                        "leading dimensions that x and indices share");
@@ -113,7 +129,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       }
       std::fill_n(t.output_f32(0) + to * z.R, z.R, 0.0F);
       if (report) {
-        t.report({.index = indices[at], .size = z.A, .element = at});
+        t.report({.index = indices[at], .size = z.whole, .element = at});
       }
     });
   });
@@ -128,17 +144,6 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// Returns whether begin and whole are either absent or describe a piece of the gradient.
-bool lies_within(const Attributes& attributes) {
-  if (!attributes.has("begin") && !attributes.has("whole")) {
-    return true;
-  }
-  const Shape& shape = attributes.integers("input_shape");
-  return attributes.has("begin") && attributes.has("whole") && attributes.integer("begin") >= 0 &&
-         attributes.integer("begin") + shape.at(static_cast<std::size_t>(axis_of(attributes))) <=
-             attributes.integer("whole");
-}
-
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with each row of dy added,
 /// in index order, to the row from which it was gathered. base (default 0) holds the gradient that other uses of x have
 /// contributed, unless x is a parameter. With begin=. whole=. the full axis has size `whole`, and dx is the piece from
@@ -149,7 +154,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
       !shape_of(s.attributes.integers("input_shape"), s.inputs[1], s.attributes, y) ||
       s.inputs[0] != TensorType{DataType::kF32, y, {}} ||
       (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
-      !lies_within(s.attributes)) {
+      !lies_within(s.attributes.integers("input_shape"), s.attributes)) {
     return shape_error(kinds::kGatherGradient, s,
                        "dy with gather's output shape, indices and, optionally, base with the shape input_shape=[..]");
   }
@@ -163,11 +168,7 @@ POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict dx, std::
 }
 
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
-  Sizes z = sizes_of(s.outputs[0].shape, s.inputs[1].shape, s.attributes);
-  if (s.attributes.has("begin")) {
-    z.begin = s.attributes.integer("begin");
-    z.whole = s.attributes.integer("whole");
-  }
+  const Sizes z = sizes_of(s.outputs[0].shape, s.inputs[1].shape, s.attributes);
   return make_kernel([z, n = s.outputs[0].elements()](const Operands& t) {
     if (t.inputs.size() == 3) {
       std::copy_n(t.input_f32(2), n, t.output_f32(0));

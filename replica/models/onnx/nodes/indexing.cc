@@ -5,7 +5,8 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Operators that depend on positions: OneHot, CumSum, Trilu, NonZero, and gathering or scattering of single elements.
+/// Operators that depend on positions: OneHot, CumSum, Trilu, NonZero, TopK, and gathering or scattering of single
+/// elements.
 namespace poprun::onnx_import::nodes::indexing {
 namespace {
 
@@ -97,6 +98,33 @@ Status non_zero(Node& node) {
   return {};
 }
 
+/// The results are sorted even if the attribute `sorted` is 0, which allows any order. Of equal elements, those at
+/// lower positions come first, as in ONNX.
+Status top_k(Node& node) {
+  POPRUN_ASSIGN(const auto given, node.integers_from("k", 1));
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), node.shape(0).size()));
+  if (!given || given->size() != 1 || (*given)[0] < 1 || (*given)[0] > node.shape(0)[axis]) {
+    return node.wrong("needs a single number k from 1 to the size of the axis");
+  }
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  const bool integers = node.type(x).data != DataType::kF32;
+  if (integers) {
+    POPRUN_ASSIGN(x, node.to_reals(x));
+  }
+  POPRUN_ASSIGN(const auto y, node.add_many("top_k", {x},
+                                            {{"axis", static_cast<std::int64_t>(axis)},
+                                             {"k", (*given)[0]},
+                                             {"largest", std::int64_t{node.integer("largest", 1) != 0 ? 1 : 0}}},
+                                            2));
+  TensorId values = y[0];
+  if (integers) {
+    POPRUN_ASSIGN(values, node.to_integers(values));
+  }
+  node.set(0, values, node.element(0));
+  node.set(1, y[1], Proto::INT64);
+  return {};
+}
+
 Status gather_elements(Node& node) {
   POPRUN_ASSIGN(const std::size_t axis, indexed_axis(node));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
@@ -155,6 +183,7 @@ std::vector<Translator> translators() {
           {"CumSum", 2, cum_sum},
           {"Trilu", 1, trilu},
           {"NonZero", 1, non_zero},
+          {"TopK", 1, top_k},
           {"GatherElements", 2, gather_elements},
           {"GatherND", 2, gather_nd},
           {"Scatter", 3, scatter_elements},

@@ -44,9 +44,10 @@ TEST(Safetensors, ComeBackAsTheyWentOut) {
 TEST(Safetensors, HaveTheirDataAtAMultipleOfEight) {
   const std::string header = safetensors_header(two_tensors());
   EXPECT_EQ(header.size() % 8, 0U);
-  EXPECT_EQ(header.substr(8), R"({"a.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+  EXPECT_EQ(header.substr(8), R"({"__metadata__":{"format":"pt"},)"
+                              R"("a.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
                               R"("b":{"dtype":"I16","shape":[],"data_offsets":[8,10]}})"
-                              "    ");
+                              "     ");
 }
 
 TEST(Safetensors, MayListTensorsInAnyOrderAndHaveMetadata) {
@@ -103,9 +104,7 @@ TEST(Safetensors, AreToldFromOtherFilesOfWeights) {
   EXPECT_EQ(error_of("\x89HDF\r\n\x1a\n" + rest),
             "w: it is an HDF5 file, as Keras writes; save the weights as safetensors");
   EXPECT_EQ(error_of(R"({"metadata": {"total_size": 8}, "weight_map": {}})"),
-            "w: it is JSON, such as the index of weights in several files "
-            "(model.safetensors.index.json); merge them into one file: "
-            "from_pretrained(DIR).save_pretrained(OUT, max_shard_size=\"100GB\")");
+            "w: it is JSON; the name of an index of weights in several files ends in .json");
 }
 
 TEST(Safetensors, AHeaderWhoseLengthLooksLikeAPickleIsAHeader) {

@@ -60,7 +60,10 @@ std::map<std::string, std::pair<std::string, std::string>> listed() {
 // published counts of the convolutional networks (torchvision's weights page rounds them to 4.09, 7.80, 4.23, 16.41 and
 // 0.39; it counts the other EfficientNets for larger images); small networks and transformers by hand, with S tokens,
 // V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, or M (H^2 + H V) + H^2 + 2 H for BERT's heads, and 2 S H for
-// SQuAD's.
+// SQuAD's. Llama with K features of keys and values and I of the feed-forward network:
+// layers * (2 S H^2 + 2 S H K + 3 S H I + 2 S^2 H) + S H V; Mixtral with E experts, each with room for all tokens:
+// S H E + 3 E S H I instead of 3 S H I. T5 with T tokens of the output: layers * (4 S H^2 + 2 S^2 H + 2 S H I) for the
+// encoder, layers * (6 T H^2 + 2 S H^2 + 2 T^2 H + 2 S T H + 2 T H I) + T H V for the decoder.
 TEST(ListModels, GivesPublishedCounts) {
   const auto rows = listed();
   const auto expect = [&](const char* name, const char* parameters, const char* gmac) {
@@ -86,6 +89,12 @@ TEST(ListModels, GivesPublishedCounts) {
   expect("gpt2-medium", "354,823,168", "413.475536896");
   expect("gpt2-large", "774,030,080", "887.285350400");
   expect("gpt2-xl", "1,557,611,200", "1753.351782400");
+  expect("mixtral-8x7b", "46,702,792,704", "96477.850370048");
+  expect("t5-small", "60,506,624", "17.708900352");
+  expect("t5-base", "222,903,552", "70.990700544");
+  expect("t5-large", "737,668,096", "240.696360960");
+  expect("llama-3.2-1b", "1,235,814,400", "2805.687386112");
+  expect("llama-3.1-8b", "8,030,261,248", "16469.052096512");
 }
 
 TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {

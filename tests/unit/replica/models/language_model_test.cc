@@ -1,4 +1,4 @@
-/// GPT-2 and BERT: parameter counts, refusals, and which tokens the attention masks admit.
+/// Language models: parameter counts, refusals, and which tokens the attention masks admit.
 
 #include <cstring>
 #include <random>
@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/models/layers/llama_blocks.h"
 #include "replica/models/layers/model.h"
 #include "tests/unit/replica/graph_runner.h"
 
@@ -18,6 +19,14 @@ using ::testing::HasSubstr;
 
 const std::map<std::string, std::int64_t> kTiny = {
     {"layers", 2}, {"hidden", 8}, {"heads", 2}, {"vocabulary", 11}, {"sequence-length", 6}};
+
+const std::map<std::string, std::int64_t> kTinyLlama = {{"layers", 2},         {"hidden", 8},        {"heads", 4},
+                                                        {"kv-heads", 2},       {"intermediate", 12}, {"vocabulary", 11},
+                                                        {"sequence-length", 6}};
+
+const std::map<std::string, std::int64_t> kTinyT5 = {{"layers", 2},      {"decoder-layers", 3}, {"hidden", 8},
+                                                     {"heads", 2},       {"head-features", 3},  {"intermediate", 12},
+                                                     {"vocabulary", 11}, {"sequence-length", 6}};
 
 /// A model on made-up inputs: two sequences of `T` tokens, six by default.
 class Built {
@@ -36,7 +45,10 @@ class Built {
       inputs.tensors.push_back(graph.add_tensor({input, {DataType::kI32, std::move(shape), {}}, Role::kStream}));
     };
     add("tokens", {2, T});
-    if (name.starts_with("gpt2")) {
+    if (name.starts_with("t5")) {
+      add("attention_mask", {2, T});
+      add("labels", {2, 4});
+    } else if (!name.starts_with("bert")) {
       add("labels", {2, T});
     } else {
       add("segments", {2, T});
@@ -61,7 +73,8 @@ class Built {
   Status status;
 };
 
-// The counts are those of Hugging Face's GPT2LMHeadModel and BertForPreTraining.
+// The counts are those of Hugging Face's GPT2LMHeadModel, BertForPreTraining,
+// LlamaForCausalLM, MixtralForCausalLM and T5ForConditionalGeneration.
 TEST(LanguageModels, HaveTheirParameterCounts) {
   EXPECT_EQ(Built("gpt2").parameters(), 124'439'808);
   EXPECT_EQ(Built("gpt2-medium").parameters(), 354'823'168);
@@ -69,6 +82,12 @@ TEST(LanguageModels, HaveTheirParameterCounts) {
   EXPECT_EQ(Built("gpt2-xl").parameters(), 1'557'611'200);
   EXPECT_EQ(Built("bert-base").parameters(), 110'106'428);
   EXPECT_EQ(Built("bert-large").parameters(), 336'226'108);
+  EXPECT_EQ(Built("llama-3.2-1b").parameters(), 1'235'814'400);
+  EXPECT_EQ(Built("llama-3.1-8b").parameters(), 8'030'261'248);
+  EXPECT_EQ(Built("mixtral-8x7b").parameters(), 46'702'792'704);
+  EXPECT_EQ(Built("t5-small").parameters(), 60'506'624);
+  EXPECT_EQ(Built("t5-base").parameters(), 222'903'552);
+  EXPECT_EQ(Built("t5-large").parameters(), 737'668'096);
 }
 
 TEST(LanguageModels, NameParametersAsHuggingFaceDoes) {
@@ -84,6 +103,19 @@ TEST(LanguageModels, NameParametersAsHuggingFaceDoes) {
   EXPECT_EQ(shape(bert, "bert.encoder.layer.0.intermediate.dense.weight"), (Shape{32, 8}));
   EXPECT_EQ(shape(bert, "cls.predictions.bias"), (Shape{11}));
   EXPECT_EQ(shape(bert, "cls.seq_relationship.weight"), (Shape{2, 8}));
+  const Built llama("llama-3.1-8b", kTinyLlama);
+  EXPECT_EQ(shape(llama, "model.layers.1.self_attn.q_proj.weight"), (Shape{8, 8}));
+  EXPECT_EQ(shape(llama, "model.layers.1.self_attn.k_proj.weight"), (Shape{4, 8}));
+  EXPECT_EQ(shape(llama, "model.layers.0.mlp.down_proj.weight"), (Shape{8, 12}));
+  EXPECT_EQ(shape(llama, "model.layers.0.post_attention_layernorm.weight"), (Shape{8}));
+  EXPECT_EQ(shape(llama, "lm_head.weight"), (Shape{11, 8}));
+  const Built moe("moe-mini", kTinyLlama);
+  EXPECT_EQ(shape(moe, "model.layers.1.block_sparse_moe.gate.weight"), (Shape{4, 8}));
+  EXPECT_EQ(shape(moe, "model.layers.1.block_sparse_moe.experts.w2.weight"), (Shape{4, 8, 12}));
+  const Built t5("t5-mini", kTinyT5);
+  EXPECT_EQ(shape(t5, "decoder.block.1.layer.1.EncDecAttention.k.weight"), (Shape{6, 8}));
+  EXPECT_EQ(shape(t5, "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"), (Shape{32, 2}));
+  EXPECT_EQ(shape(t5, "decoder.block.0.layer.2.DenseReluDense.wo.weight"), (Shape{8, 12}));
 }
 
 TEST(LanguageModels, DropWhereHuggingFaceDrops) {
@@ -112,6 +144,71 @@ TEST(LanguageModels, RefuseSequencesLongerThanTheirPositions) {
     ASSERT_FALSE(built.status);
     EXPECT_THAT(built.status.error().message, HasSubstr("sequences of 7 tokens, but the model has positions for 6; set "
                                                         "model.sequence-length = 7"));
+  }
+}
+
+TEST(Llama, RefusesHeadsOfKeysThatDoNotDivide) {
+  auto sizes = kTinyLlama;
+  sizes["kv-heads"] = 3;
+  const Built built("llama-mini", sizes);
+  ASSERT_FALSE(built.status);
+  EXPECT_THAT(built.status.error().message, HasSubstr("model.kv-heads = 3 does not divide model.heads = 4"));
+}
+
+// The frequencies of transformers' _compute_llama3_parameters for a head of 128 features, theta 500000 and factor 8:
+// unchanged, interpolated and divided.
+TEST(Llama, ScalesLowFrequencies) {
+  const auto plain = layers::rope_frequencies(128, 500'000, 1);
+  const auto scaled = layers::rope_frequencies(128, 500'000, 8);
+  ASSERT_EQ(scaled.size(), 64U);
+  EXPECT_EQ(scaled[0], 1);
+  EXPECT_EQ(scaled[28], plain[28]);
+  EXPECT_NEAR(scaled[31], 0.000856751, 1e-8);
+  EXPECT_DOUBLE_EQ(scaled[40], plain[40] / 8);
+}
+
+TEST(Llama, GivesTheSameLogitsIfItsVocabularyIsDivided) {
+  auto sizes = kTinyLlama;
+  sizes["vocabulary"] = 12;
+  const Built whole("llama-3.1-8b", sizes);
+  sizes["vocabulary-parts"] = 3;
+  const Built parts("llama-3.1-8b", sizes);
+  ASSERT_TRUE(parts.status) << parts.status.error().message;
+  EXPECT_EQ(parts.parameters(), whole.parameters());
+  GraphRunner one(whole.graph);
+  GraphRunner other(parts.graph);
+  for (auto* runner : {&one, &other}) {  // Constants are only filled by the compiled job: no position is rotated.
+    const Graph& graph = runner == &one ? whole.graph : parts.graph;
+    std::ranges::fill(runner->floats(graph.find("model.rotary_emb.cosine_6")), 1.0F);
+  }
+  std::mt19937 random(71);
+  std::normal_distribution<float> normal(0.0F, 0.3F);
+  for (std::uint32_t t = 0; t < whole.graph.tensors().size(); ++t) {
+    const Tensor& tensor = whole.graph.tensors()[t];
+    if (tensor.role != Role::kParameter) {
+      continue;
+    }
+    const auto values = one.floats(TensorId{t});
+    std::ranges::generate(values, [&] { return normal(random); });
+    const bool divided = tensor.name == "lm_head.weight" || tensor.name == "model.embed_tokens.weight";
+    for (std::size_t p = 0; p < (divided ? 3U : 1U); ++p) {
+      const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
+      const auto to =
+          other.floats(parts.graph.find(divided ? stem + "." + std::to_string(p) + ".weight" : tensor.name));
+      std::ranges::copy(values.subspan(p * to.size(), to.size()), to.begin());
+    }
+  }
+  const std::vector<std::int32_t> tokens = {0, 3, 4, 7, 8, 11, 1, 2, 3, 4, 5, 6};
+  for (auto* runner : {&one, &other}) {
+    const Graph& graph = runner == &one ? whole.graph : parts.graph;
+    std::memcpy(runner->bytes(graph.find("tokens")), tokens.data(), 4 * tokens.size());
+    runner->run(graph.functions[1].regions[0].operations);
+  }
+  const auto expected = one.floats(whole.graph.find("lm_head"));
+  const auto logits = other.floats(parts.graph.find("lm_head.logits"));
+  ASSERT_EQ(logits.size(), expected.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    EXPECT_NEAR(logits[i], expected[i], 1e-5F) << i;
   }
 }
 
@@ -168,6 +265,42 @@ TEST(Gpt2, SeesNoLaterToken) {
   for (const std::size_t position : {3U, 4U, 5U}) {
     EXPECT_NE(row(one, position), row(other, position)) << position;
   }
+}
+
+TEST(T5, DecoderSeesItsEarlierLabelsAndTheWholeInput) {
+  const Built built("t5-mini", kTinyT5);
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  const auto logits = [&](std::int32_t last_token, std::int32_t second_label, std::int32_t last_label) {
+    GraphRunner runner(built.graph);
+    std::mt19937 random(71);
+    std::normal_distribution<float> normal(0.0F, 0.3F);
+    for (std::uint32_t t = 0; t < built.graph.tensors().size(); ++t) {
+      if (built.graph.tensors()[t].role == Role::kParameter) {
+        std::ranges::generate(runner.floats(TensorId{t}), [&] { return normal(random); });
+      }
+    }
+    const std::vector<std::int32_t> tokens = {1, 2, 3, 4, 5, last_token, 1, 2, 3, 4, 5, 6};
+    const std::vector<std::int32_t> mask = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0};
+    const std::vector<std::int32_t> labels = {7, second_label, 9, last_label, 7, 8, -100, -100};
+    std::memcpy(runner.bytes(built.graph.find("tokens")), tokens.data(), 4 * tokens.size());
+    std::memcpy(runner.bytes(built.graph.find("attention_mask")), mask.data(), 4 * mask.size());
+    std::memcpy(runner.bytes(built.graph.find("labels")), labels.data(), 4 * labels.size());
+    runner.run(built.graph.functions[1].regions[0].operations);
+    const auto y = runner.floats(built.graph.find("lm_head"));
+    return std::vector<float>(y.begin(), y.begin() + 44);  // Of the first sequence.
+  };
+  const auto equal_rows = [](const std::vector<float>& a, const std::vector<float>& b) {
+    std::ptrdiff_t row = 0;
+    while (row < 4 && std::equal(a.begin() + 11 * row, a.begin() + 11 * (row + 1), b.begin() + 11 * row)) {
+      ++row;
+    }
+    return row;
+  };
+  const auto one = logits(6, 8, 10);
+  EXPECT_EQ(equal_rows(one, logits(6, 8, 10)), 4);
+  EXPECT_EQ(equal_rows(one, logits(9, 8, 10)), 0) << "the encoder's last token";
+  EXPECT_EQ(equal_rows(one, logits(6, 3, 10)), 2) << "the second label is read at the third position";
+  EXPECT_EQ(equal_rows(one, logits(6, 8, 2)), 4) << "the last label is not read";
 }
 
 TEST(Bert, SeesEveryTokenOfItsOwnSequence) {

@@ -80,7 +80,8 @@ class Use {
     const Arrays outputs = case_.definition(at, case_.attributes);
     double loss = 0;
     for (std::size_t k = 0; k < outputs.size(); ++k) {
-      if (const std::optional<TensorId> dy = probe_.dy(k)) {
+      // Indices have no gradient.
+      if (const std::optional<TensorId> dy = probe_.dy(k); dy && probe_.type(*dy).data == DataType::kF32) {
         loss += sum_of_products(stored(*dy), outputs[k]);
       }
     }

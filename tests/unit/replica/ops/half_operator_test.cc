@@ -27,6 +27,8 @@ namespace {
 const std::map<std::string, std::string> kNeverHalf = {
     {"accumulate_metrics", "metrics and scalars are float32 in any precision"},
     {"batch_norm_update", "running and batch statistics are float32 in any precision"},
+    {"expert_slots", "indices are integers in any precision"},
+    {"relative_buckets", "indices are integers in any precision"},
     {"batch_norm_statistics", "statistics are float32 in any precision"},
     {"join_losses", "losses and counts are float32 in any precision"},
     {"join_losses_gradient", "losses and counts are float32 in any precision"},

@@ -122,6 +122,18 @@ TEST(Onnx, IntegersAreMovedMultipliedAndCompared) {
   EXPECT_THAT(of_integers("Pow", b, {"x", "powers"}, {2, 3}).all_integers(), ElementsAre(25, 1, 8, 25, 1, -1));
 }
 
+TEST(Onnx, TheSmallestOfEqualElementsAreTheFirst) {
+  OnnxBuilder b;
+  b.input("x", {4, 2}).output("y", {3, 2}).output("at", {3, 2}, kInt64).integers("k", {1}, {3});
+  auto& node = b.node("TopK", {"x", "k"}, {"y", "at"});
+  OnnxBuilder::set_integer(node, "axis", 0);
+  OnnxBuilder::set_integer(node, "largest", 0);
+  const auto y = run(b, {Constant::of_reals({1, 3, 0, 2, 1, 2, 0, 2}, {4, 2})});
+  ASSERT_EQ(y.size(), 2U);
+  EXPECT_THAT(y[0].reals, ElementsAre(0, 2, 0, 2, 1, 2));
+  EXPECT_THAT(y[1].all_integers(), ElementsAre(1, 1, 3, 2, 0, 3));
+}
+
 TEST(Onnx, ARemainderHasTheSignThatFmodSays) {
   for (const bool fmod : {false, true}) {
     OnnxBuilder b;

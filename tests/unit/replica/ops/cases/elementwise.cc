@@ -299,6 +299,32 @@ Array dropped(const Array& x, const Attributes& a) {
   return y;
 }
 
+/// Rotates the points (x[i], x[i + d/2]) as complex numbers.
+Arrays rotary(const Arrays& in, const Attributes& a) {
+  const std::int64_t half_size = in[0].shape.back() / 2;
+  const double sign = a.has("reversed") && a.integer("reversed") != 0 ? -1 : 1;
+  Array y(in[0].shape);
+  for_each_index(y.shape, [&](const Shape& i) {
+    const bool first = i.back() < half_size;
+    const Shape at = {i[i.size() - 2], i.back() % half_size};
+    Shape other = i;
+    other.back() += first ? half_size : -half_size;
+    y(i) = in[0](i) * in[1](at) + (first ? -sign : sign) * in[0](other) * in[2](at);
+  });
+  return {y};
+}
+
+void add_rotary(std::vector<Case>& all) {
+  const Error error{.relative = 0x1p-21, .terms = 4};
+  all.push_back({"rotary", {half({2, 3, 22}), single({3, 11}), single({3, 11})}, {}, rotary, error, kUsual});
+  all.push_back({"rotary",
+                 {half({1, 2, 5, 2}), single({5, 1}), single({5, 1})},
+                 {{"reversed", std::int64_t{1}}},
+                 rotary,
+                 error,
+                 kUsual});
+}
+
 }  // namespace
 
 std::vector<Case> elementwise_cases() {
@@ -320,6 +346,7 @@ std::vector<Case> elementwise_cases() {
   add_choices(all);
   add_conversions(all);
   add_constants(all);
+  add_rotary(all);
   all.push_back({"dropout",
                  {half({3, 17})},
                  {{"rate", 0.3}, {"key", std::string{"d"}}},

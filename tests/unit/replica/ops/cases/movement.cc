@@ -182,6 +182,19 @@ void add_gathers(std::vector<Case>& all) {
   of_gradient.set("input_shape", Shape{2, 5, 3});
   const Input rows = indices({4}, {3, -1, 3, 9});
   all.push_back({"gather", {half({2, 5, 3}), rows}, axis, gathered, kExact, kAll});
+  Attributes part = axis;
+  part.set("begin", std::int64_t{2});
+  part.set("whole", std::int64_t{5});
+  all.push_back({"gather",
+                 {half({2, 3, 3}), rows},
+                 part,
+                 [](const Arrays& in, const Attributes&) {
+                   Array whole({2, 5, 3});
+                   for_each_index(in[0].shape, [&](const Shape& i) { whole({i[0], i[1] + 2, i[2]}) = in[0](i); });
+                   return gathered({whole, in[1]}, {});
+                 },
+                 kExact,
+                 kAll});
   const Error sums{.relative = 0x1p-22, .terms = 4};
   all.push_back({"gather_gradient",
                  {half({2, 4, 3}), rows},

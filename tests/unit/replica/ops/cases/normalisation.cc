@@ -211,6 +211,42 @@ void add_layer_norm(std::vector<Case>& all) {
                  {0x1p-20, 16}});
 }
 
+/// Divides each row by the root of its mean square.
+Arrays rms_norm(const Arrays& in, const Attributes& a) {
+  const Array& x = in[0];
+  const std::int64_t C = x.shape.back();
+  const auto B = static_cast<std::int64_t>(x.values.size()) / C;
+  Array square({B});
+  Array y(x.shape);
+  for (std::int64_t b = 0; b < B; ++b) {
+    const auto row = std::span(x.values).subspan(static_cast<std::size_t>(b * C), static_cast<std::size_t>(C));
+    for (const double v : row) {
+      square({b}) += v * v / static_cast<double>(C);
+    }
+    for (std::int64_t c = 0; c < C; ++c) {
+      y.values[static_cast<std::size_t>(b * C + c)] =
+          row[static_cast<std::size_t>(c)] / std::sqrt(square({b}) + a.real("epsilon")) * in[1]({c});
+    }
+  }
+  return {y, square};
+}
+
+void add_rms_norm(std::vector<Case>& all) {
+  const Attributes a{{"epsilon", 1e-5}};
+  all.push_back({"rms_norm", {half({2, 3, 43}), half({43})}, a, rms_norm, {0x1p-21, 2}});
+  Array rows({2, 3});
+  rows.values = kRows;
+  all.push_back({"rms_norm_gradient",
+                 {given(half({2, 3}), kRows), half({3}), given(single({2}), rms_norm({rows, Array({3})}, a)[1].values),
+                  half({2, 3})},
+                 a,
+                 [](const Arrays& in, const Attributes& b) {
+                   const Arrays at = {in[0], in[1]};
+                   return Arrays{slope(rms_norm, at, b, 0, in[3]), slope(rms_norm, at, b, 1, in[3])};
+                 },
+                 {0x1p-20, 16}});
+}
+
 /// Calls visit(row) with every row's elements, which it may change.
 Array each_row(const Array& x, const std::function<void(std::span<double>, std::size_t)>& visit) {
   Array y = x;
@@ -362,6 +398,7 @@ std::vector<Case> normalisation_cases() {
   add_batch_norm(all);
   add_fold_batch_norm(all);
   add_layer_norm(all);
+  add_rms_norm(all);
   add_softmax(all);
   add_join_losses(all);
   return all;
