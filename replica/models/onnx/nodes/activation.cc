@@ -196,6 +196,10 @@ Status convert(Node& node, Element to) {
     node.set(0, cast(*node.value(0).constant, to));
     return {};
   }
+  if (is_real(to) && node.value(0).through) {
+    node.set(0, *node.value(0).through, to);
+    return {};
+  }
   POPRUN_ASSIGN(TensorId x, node.tensor(0));
   if (to == Proto::BOOL && from != Proto::BOOL) {
     POPRUN_ASSIGN(x, node.add("cast", {x}, {{"to", std::string{"f32"}}}));
