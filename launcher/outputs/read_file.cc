@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "replica/base/external_data.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -64,6 +65,10 @@ Result<OnnxFile> read_onnx_file(const std::string& path) {
   }
   if (bytes->size() > kMost) {
     return bad(path + ": it is larger than 2 GiB, the limit for an ONNX file");
+  }
+  bytes = with_external_data(*std::move(bytes), path, kMost);
+  if (!bytes) {
+    return bad(fmt::format("{}: {}", path, bytes.error().message));
   }
   return OnnxFile{path, *std::move(bytes)};
 }

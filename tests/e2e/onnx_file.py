@@ -24,6 +24,13 @@ def tensor(name, dims, values):
     return b"".join(field(1, d) for d in dims) + field(2, FLOAT) + field(8, name) + field(9, raw)
 
 
+def external(name, dims, location, offset, length):
+    """Returns a tensor whose values are in another file."""
+    entries = {"location": location, "offset": str(offset), "length": str(length)}
+    return (b"".join(field(1, d) for d in dims) + field(2, FLOAT) + field(8, name)
+            + b"".join(field(13, field(1, key) + field(2, value)) for key, value in entries.items()) + field(14, 1))
+
+
 def value_info(name, dims, type_=FLOAT):
     shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
     return field(1, name) + field(2, field(1, field(1, type_) + field(2, shape)))

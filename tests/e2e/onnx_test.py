@@ -10,6 +10,7 @@ import random
 import shutil
 import struct
 import subprocess
+import tarfile
 import tempfile
 import time
 import unittest
@@ -17,9 +18,10 @@ import unittest
 import npy_file
 import safetensors_file
 from emulated_job import BIN, ROOT, JobTest
-from onnx_file import field, int64s, integer, node, real, tensor, truth, value_info
+from onnx_file import external, field, int64s, integer, node, real, tensor, truth, value_info
 
 SHARED = pathlib.Path(os.environ.get("POPRUN_EMU_SHARED", ROOT.parent / "shared")) / "onnx"
+NODES = SHARED / "node-1.23.tar.xz"
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
 
 
@@ -423,6 +425,43 @@ class Training(JobTest):
         self.assertEqual(job.returncode, 64, job.stderr)
         self.assertEqual(precious.read_text(), "precious")
 
+    def test_weights_in_another_file_are_weights_like_others(self):
+        rng = random.Random(5)
+        values = [rng.uniform(-0.2, 0.2) for _ in range(256)]
+
+        def model(weight):
+            graph = b"".join([
+                field(1, node("Flatten", ["image"], "flat")), field(1, node("MatMul", ["flat", "w"], "logits")),
+                field(2, "linear"), field(5, weight), field(11, value_info("image", ["N", 1, 8, 8])),
+                field(12, value_info("logits", ["N", 4]))])
+            return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+
+        whole = self.run_job("-n", 2, config=self.config(model(tensor("w", [64, 4], values)))).weights_hash()
+        data = pathlib.Path(self.folder) / "sub" / "weights.bin"
+        data.parent.mkdir()
+        data.write_bytes(b"other" + struct.pack("<256f", *values) + b"more")
+        parts = self.run_job("-n", 2, config=self.config(model(external("w", [64, 4], "sub/weights.bin", 5, 1024))))
+        self.assertEqual(parts.weights_hash(), whole)
+        for location, offset, reason in (
+                ("none.bin", 0, "which is missing in"), ("sub/weights.bin", 10, "which has 1,033 B, but they are 1,024 B"),
+                ("../weights.bin", 0, "which is not in the folder of the model"),
+                ("/etc/passwd", 0, "which is not in the folder of the model")):
+            self.assert_refused(65, self.config(model(external("w", [64, 4], location, offset, 1024))),
+                                f"tensor 'w': its data are in the file '{location}', {reason}")
+        (data.parent / "link.bin").symlink_to("/etc/passwd")
+        self.assert_refused(65, self.config(model(external("w", [64, 4], "sub/link.bin", 0, 1024))),
+                            "which is not in the folder of the model; move it there")
+
+    def test_noise_is_drawn_anew_in_every_step_and_the_same_for_any_number_of_instances(self):
+        noise = [node("RandomNormalLike", ["image"], "noise"), node("Add", ["image", "noise"], "noisy"),
+                 node("Flatten", ["noisy"], "features")]
+        config = self.config(with_head(noise, [], 64)).replace("0.05", "1e-30").replace("items=1000", "items=16")
+        job = self.run_job("-n", 2, config=config)
+        losses = [row["loss"] for row in job.metrics() if row["split"] == "train"]
+        self.assertEqual(len(set(losses)), len(losses), "each step sees other noise")
+        again = self.run_job("-n", 2, "--num-instances", 1, config=config)
+        self.assertEqual([row["loss"] for row in again.metrics() if row["split"] == "train"], losses)
+
     def test_a_file_beyond_any_limit_is_refused_by_its_size(self):
         """Uses sparse files of 1 TB: neither is read."""
         for key, name, parts in (("onnx", "huge.onnx", ["1,099,511,627,776", "2 GiB"]),
@@ -561,6 +600,16 @@ class Cases(unittest.TestCase):
         result = check(SHARED)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertNotIn("unsupported  ", result.stdout)
+
+    @unittest.skipUnless(NODES.is_file(), "no archive of ONNX's newest node cases beside the repository")
+    def test_no_case_of_the_newest_opsets_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with tarfile.open(NODES) as archive:
+                archive.extractall(folder)
+            result = check(folder)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn(", 0 FAIL, ", result.stdout)
+        self.assertGreaterEqual(result.stdout.count("pass  "), 655, result.stdout)
 
     @unittest.skipUnless(DEBIAN.is_dir(), "needs Debian's package libonnx-testdata")
     def test_no_case_of_the_onnx_project_fails(self):

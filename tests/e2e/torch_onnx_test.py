@@ -260,9 +260,6 @@ class Newest(nn.Module):
         return F.gelu(x, approximate="tanh").mean(1) @ self.last
 
     def file(self):
-        def text(name, value):
-            return field(1, name) + field(4, value) + field(20, 3)
-
         rope = [integer("interleaved", int(self.interleaved))]
         nodes = [
             node("Reshape", ["x", "shape"], "x0"), node("RMSNormalization", ["x0", "norm"], "h"),
@@ -284,6 +281,131 @@ class Newest(nn.Module):
             field(5, int64s("shape", [3], [-1, self.STEPS, self.WIDTH])), field(5, int64s("axes", [1], [1])),
             field(11, value_info("x", ["N", self.STEPS * self.WIDTH])), field(12, value_info("y", ["N", CLASSES]))])
         return field(1, 13) + field(7, graph) + field(8, field(1, "") + field(2, 24))
+
+
+class Warped(nn.Module):
+    """Reads images, or volumes, between their pixels, at places that depend on the input: a spatial transformer."""
+    opset = 16
+
+    def __init__(self, volumes, **options):
+        super().__init__()
+        self.options, self.dims = options, 3 if volumes else 2
+        self.size = (3, 4, 5)[-self.dims:]
+        self.where, self.head = nn.Linear(8, self.dims * (self.dims + 1)), nn.Linear(2 * math.prod(self.size), CLASSES)
+        self.first = nn.Linear(120, 2 * math.prod(self.size))
+        axes = torch.meshgrid(*(torch.linspace(-1, 1, n) for n in self.size), indexing="ij")
+        self.register_buffer("base", torch.stack([*reversed(axes), torch.ones(self.size)], -1).flatten(0, -2))
+
+    def forward(self, x):
+        image = self.first(x).reshape(-1, 2, *self.size)
+        theta = self.where(x[:, :8]).reshape(-1, self.dims, self.dims + 1)
+        grid = (self.base.to(x) @ theta.transpose(1, 2)).reshape(-1, *self.size, self.dims)
+        return self.head(F.grid_sample(image, grid, **self.options).flatten(1))
+
+
+class Quantised(nn.Module):
+    """Training with fake quantisation of the weights, by channel, and of activations."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 16), nn.Linear(16, CLASSES)
+        self.register_buffer("scales", torch.linspace(0.002, 0.006, 16))
+        self.register_buffer("zeros", torch.zeros(16, dtype=torch.int32))
+
+    def forward(self, x):
+        w = torch.fake_quantize_per_channel_affine(self.first.weight, self.scales.float(), self.zeros, 0, -128, 127)
+        h = F.linear(x, w, self.first.bias)
+        h = torch.fake_quantize_per_tensor_affine(h, 0.0117, 100, 0, 255)
+        return self.second(h)
+
+
+class Growing(nn.Module):
+    """Transposed convolution and maximum pooling of volumes."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.ConvTranspose3d(2, 4, 3, stride=(2, 1, 2), padding=1, output_padding=(1, 0, 1), groups=2)
+        self.second = nn.ConvTranspose3d(4, 3, (2, 3, 1), dilation=(2, 1, 1), bias=False)
+        self.head = nn.Linear(3, CLASSES)
+
+    def forward(self, x):
+        x = torch.tanh(self.first(x.reshape(-1, 2, 3, 4, 3)))
+        return self.head(F.max_pool3d(self.second(x), 2).mean((2, 3, 4)))
+
+
+class Stepwise(nn.Module):
+    """A recurrent layer as a loop over its steps, which a scripted module exports as a Loop that grows a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.step, self.head = nn.Linear(6, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        states = []
+        h = x[:, 0]
+        for t in range(x.shape[1]):
+            h = torch.tanh(self.step(h) + x[:, t])
+            states.append(h)
+        return self.head(torch.stack(states, 1).mean(1))
+
+
+def text(name, value):
+    return field(1, name) + field(4, value) + field(20, 3)
+
+
+def integers(name, values):
+    return field(1, name) + b"".join(field(8, v) for v in values) + field(20, 7)
+
+
+class Placed(nn.Module):
+    """Operators that put elements in other places, most of which this PyTorch cannot export."""
+    PLACES = [[0, 3, 3, 5, 26, 7], [1, 1, 1, 2, 9, 8], [4, 20, 4, 20, 6, 0], [13, 12, 11, 11, 11, 10]]
+
+    def __init__(self, reduction):
+        super().__init__()
+        self.reduction = reduction
+        shapes = {"w": (36, 72), "offsets": (36, 72), "kernel": (3, 2, 2, 2), "bias": (3,), "up": (36, 6),
+                  "last": (27, CLASSES)}
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape) / 6))
+
+    def forward(self, x):
+        image = F.fold((x @ self.w).reshape(-1, 8, 9), (4, 4), 2)
+        offsets = (x @ self.offsets).reshape(-1, 4, 2, 3, 3)
+        rows, columns = torch.meshgrid(torch.arange(3.0), torch.arange(3.0), indexing="ij")
+        y = self.bias[:, None, None]
+        for k in range(4):
+            at = torch.stack([columns.to(x) + k % 2 + offsets[:, k, 1], rows.to(x) + k // 2 + offsets[:, k, 0]], -1)
+            read = F.grid_sample(image, at * 2 / 3 - 1, align_corners=True)
+            y = y + torch.einsum("bchw,oc->bohw", read, self.kernel[:, :, k // 2, k % 2])
+        y = torch.cumprod(1 + torch.tanh(y) / 2, 3).flatten(1)
+        kind = {"mul": "prod", "max": "amax", "min": "amin", "add": "sum"}[self.reduction]
+        return y.scatter_reduce(1, torch.tensor(self.PLACES), 1.2 + x @ self.up, reduce=kind) @ self.last
+
+    def file(self):
+        nodes = [
+            node("MatMul", ["x", "w"], "c0"), node("Reshape", ["c0", "columns"], "c"),
+            node("Col2Im", ["c", "image", "block"], "i"),
+            node("MatMul", ["x", "offsets"], "o0"), node("Reshape", ["o0", "moved"], "o"),
+            node("DeformConv", ["i", "kernel", "o", "bias"], "y0", attributes=[
+                integers("kernel_shape", [2, 2]), integers("pads", [0, 0, 0, 0])]),
+            node("Tanh", ["y0"], "y1"), node("Div", ["y1", "two"], "y2"), node("Add", ["y2", "one"], "y3"),
+            node("CumProd", ["y3", "axis"], "y4"), node("Flatten", ["y4"], "y5"),
+            node("MatMul", ["x", "up"], "u0"), node("Add", ["u0", "shift"], "u"),
+            node("ScatterElements", ["y5", "places", "u"], "y6", attributes=[
+                integer("axis", 1), text("reduction", self.reduction)]),
+            node("MatMul", ["y6", "last"], "y")]
+        numbers = {"one": 1.0, "two": 2.0, "shift": 1.2}
+        graph = b"".join([
+            *(field(1, n) for n in nodes), field(2, "placed"),
+            *(field(5, tensor(name, list(p.shape), p.detach().flatten().tolist()))
+              for name, p in self.named_parameters()),
+            *(field(5, tensor(name, [], [value])) for name, value in numbers.items()),
+            field(5, int64s("columns", [3], [-1, 8, 9])), field(5, int64s("moved", [4], [-1, 8, 3, 3])),
+            field(5, int64s("image", [2], [4, 4])), field(5, int64s("block", [2], [2, 2])),
+            field(5, int64s("axis", [], [3])), field(5, int64s("places", [4, 6], sum(self.PLACES, []))),
+            field(11, value_info("x", ["N", 36])), field(12, value_info("y", ["N", CLASSES]))])
+        return field(1, 13) + field(7, graph) + field(8, field(1, "") + field(2, 26))
 
 
 class Torch(JobTest):
@@ -308,7 +430,8 @@ class Torch(JobTest):
         kind = torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.onnx.export(model, tuple(inputs.values()), str(path), opset_version=14,
+            exported = torch.jit.script(model) if isinstance(model, Stepwise) else model
+            torch.onnx.export(exported, tuple(inputs.values()), str(path), opset_version=getattr(model, "opset", 14),
                               input_names=names, output_names=["y"], training=kind,
                               dynamic_axes={name: {0: "N"} for name in names},
                               do_constant_folding=not training)
@@ -407,6 +530,31 @@ class Torch(JobTest):
 
     def test_networks_of_volumes(self):
         self.compare("volumes", Volumes, {"x_train": torch.randn(BATCH, 504)}, torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_volumes_are_spread_by_transposed_convolutions(self):
+        self.compare("growing", Growing, {"x_train": torch.randn(BATCH, 72)}, torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_images_are_read_between_their_pixels(self):
+        for volumes, options in ((False, {"padding_mode": "zeros", "align_corners": False}),
+                                 (False, {"padding_mode": "border", "align_corners": True}),
+                                 (False, {"padding_mode": "reflection", "align_corners": False}),
+                                 (False, {"mode": "bicubic", "align_corners": False}),
+                                 (False, {"mode": "nearest", "align_corners": False}),
+                                 (True, {"padding_mode": "reflection", "align_corners": True})):
+            self.compare(f"warped {volumes} {options}", lambda: Warped(volumes, **options),
+                         {"x_train": torch.randn(BATCH, 120)}, torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_fake_quantisation_passes_the_gradient_straight_through(self):
+        self.compare("quantised", Quantised, {"x_train": torch.randn(BATCH, 12)}, torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_loops_of_scripts_are_unrolled(self):
+        self.compare("stepwise", Stepwise, {"x_train": torch.randn(BATCH, 5, 6)},
+                     torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_elements_are_put_in_other_places(self):
+        for reduction in ("add", "mul", "max", "min"):
+            self.compare(f"placed, {reduction}", lambda: Placed(reduction), {"x_train": torch.randn(BATCH, 36)},
+                         torch.randint(0, CLASSES, (BATCH,)))
 
     def test_networks_of_images_and_of_sound(self):
         for precision in ("float", "half"):

@@ -221,7 +221,7 @@ Result<Constant> read_tensor(const Proto& tensor) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}': {}", tensor.name(), why));
   };
   if (tensor.data_location() == Proto::EXTERNAL) {
-    return bad("its data are stored in another file; save the model in one file");
+    return bad("its data are stored in another file, which is read only for model.onnx = FILE");
   }
   Constant constant;
   constant.element = tensor.data_type();

@@ -9,10 +9,12 @@
 #include <google/protobuf/stubs/common.h>
 
 #include "replica/base/text.h"
+#include "replica/models/onnx/control.h"
 #include "replica/models/onnx/functions.h"
 #include "replica/models/onnx/last_softmax.h"
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/schemas.h"
+#include "replica/models/onnx/sequence.h"
 
 namespace poprun::onnx_import {
 namespace {
@@ -51,7 +53,7 @@ Result<std::int64_t> opset_of(const ModelProto& model) {
 }
 
 /// Operators that the importer itself translates.
-constexpr std::array kOwn = {"Constant", "If"};
+constexpr std::array kOwn = {"Constant", "If", "Loop", "Scan"};
 
 Status check_operators(const GraphProto& graph) {
   std::set<std::string> missing;
@@ -175,43 +177,6 @@ Status check_names(const ModelProto& model) {
   return {};
 }
 
-Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
-  POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
-  Value value;
-  value.name = tensor.name();
-  value.element = constant.element;
-  value.verdict = judge(scope.storage, value.name, constant, /*node=*/false);
-  value.constant = std::make_shared<const Constant>(std::move(constant));
-  value.stored = true;
-  scope.values[tensor.name()] = std::move(value);
-  return {};
-}
-
-Status translate(Scope& scope, const NodeProto& proto);
-
-/// Translates the branch of an If whose condition is known. The branch's names become names of the outer graph.
-Status translate_branch(Node& node) {
-  POPRUN_ASSIGN(const auto condition, node.constant(0));
-  if (condition->real() || condition->elements() != 1) {
-    return node.wrong("the condition must be a single bool");
-  }
-  const GraphProto& branch = node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
-  if (static_cast<std::size_t>(branch.output_size()) != node.outputs()) {
-    return node.wrong(fmt::format("the branch has {}, but the node has {}",
-                                  counted(static_cast<std::uint64_t>(branch.output_size()), "output"), node.outputs()));
-  }
-  for (const auto& tensor : branch.initializer()) {
-    POPRUN_TRY(add_stored(tensor, node.scope()));
-  }
-  for (const NodeProto& proto : branch.node()) {
-    POPRUN_TRY(translate(node.scope(), proto));
-  }
-  for (std::size_t k = 0; k < node.outputs(); ++k) {
-    POPRUN_TRY(node.take(k, branch.output(static_cast<int>(k)).name()));
-  }
-  return {};
-}
-
 Status translate(Node& node) {
   if (std::ranges::all_of(node.proto().output(), &std::string::empty)) {
     return node.unsupported("a node without outputs");
@@ -222,31 +187,29 @@ Status translate(Node& node) {
           fmt::format("'{}' is not produced by any earlier node", node.proto().input(static_cast<int>(i))));
     }
   }
+  if (!takes_sequences(node.op())) {
+    for (std::size_t i = 0; i < node.inputs(); ++i) {
+      if (node.has(i) && node.value(i).sequence != nullptr) {
+        return node.unsupported("a sequence as an input");
+      }
+    }
+  }
   if (node.op() == "Constant") {
     POPRUN_ASSIGN(Constant constant, constant_of(node));
     node.set_written(std::move(constant));
     return {};
   }
-  const bool branches = node.op() == "If";
-  const Translator* translator = find_translator(node.op());
-  if (translator == nullptr && !branches) {
+  const Translator* translator = find_control(node.op());
+  translator = translator == nullptr ? find_translator(node.op()) : translator;
+  if (translator == nullptr) {
     return node.unsupported("an unknown operator");
   }
-  const std::size_t needed = branches ? 1 : translator->inputs;
-  for (std::size_t i = 0; i < needed; ++i) {
+  for (std::size_t i = 0; i < translator->inputs; ++i) {
     if (!node.has(i)) {
-      return node.wrong(fmt::format("needs at least {} inputs", needed));
+      return node.wrong(fmt::format("needs at least {} inputs", translator->inputs));
     }
   }
-  return branches ? translate_branch(node) : translator->translate(node);
-}
-
-Status translate(Scope& scope, const NodeProto& proto) {
-  Node node(scope, proto);
-  if (const Status status = translate(node); !status) {
-    return fail(status.error().code, fmt::format("{}: {}", where(proto), status.error().message));
-  }
-  return {};
+  return translator->translate(node);
 }
 
 Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& scope) {
@@ -303,7 +266,7 @@ bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& optio
                const ::onnx::ValueInfoProto& output) {
   const NodeProto& proto = *last.node;
   Node node(scope, proto);
-  if (!node.has(0) || !scope.values.contains(proto.input(0))) {
+  if (!node.has(0) || !scope.values.contains(proto.input(0)) || node.value(0).sequence != nullptr) {
     return false;  // Importing the node will report the error.
   }
   const bool joined = scope.opset < 13;
@@ -344,6 +307,11 @@ Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
     reader.add_input(output.name());
     reader.add_output(output.name());
     Node node(scope, reader);
+    if (node.value(0).sequence != nullptr) {
+      return fail(ErrorCode::kUsage, fmt::format("not supported: output '{}' is a sequence; export its tensors as "
+                                                 "outputs of their own",
+                                                 output.name()));
+    }
     POPRUN_ASSIGN(const TensorId tensor, node.row_major(0));
     imported.outputs.push_back({output.name(), node.element(0), tensor});
   }
@@ -389,6 +357,14 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model, const Im
 }
 
 }  // namespace
+
+Status translate(Scope& scope, const NodeProto& proto) {
+  Node node(scope, proto);
+  if (const Status status = translate(node); !status) {
+    return fail(status.error().code, fmt::format("{}: {}", where(proto), status.error().message));
+  }
+  return {};
+}
 
 std::vector<std::string> supported_operators() {
   std::vector<std::string> names(kOwn.begin(), kOwn.end());

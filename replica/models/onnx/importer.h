@@ -15,10 +15,11 @@
 #include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
 
-/// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
+/// ONNX files as models (onnx.ai, opsets 1 to 28 of the default domain; OPERATORS.md lists the operators).
 ///
 ///   nodes/         translators: each file lowers one family of ONNX operators to our operators
 ///   node.h         the node and the builder that a translator works with
+///   control.h      nodes with graphs inside: If, Loop, Scan
 ///   functions.h    a model's own functions, which are expanded before anything else
 ///   window.h       checks of known indices; windows of convolutions and poolings
 ///   learnt.h       the choice of the tensors to train

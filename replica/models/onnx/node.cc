@@ -97,7 +97,8 @@ const Value& Node::value(std::size_t i) const {
 
 Shape Node::shape(std::size_t i) const {
   const Value& v = value(i);
-  return v.tensor ? scope_.builder->type(*v.tensor).shape : v.constant->shape;
+  const std::optional<TensorId> tensor = v.tensor ? v.tensor : v.through;
+  return tensor ? scope_.builder->type(*tensor).shape : v.constant->shape;
 }
 
 bool Node::folds() const {
@@ -181,7 +182,7 @@ Result<TensorId> Node::fill(Shape shape, double value) {
 
 Result<TensorId> Node::device_constant(Constant constant, const std::string& suffix) {
   Value value;
-  value.name = fmt::format("{}.{}", label(), suffix);
+  value.name = fmt::format("{}.{}", step_name(), suffix);
   while (builder().graph().is_reserved(value.name)) {
     value.name += "~";
   }
@@ -254,6 +255,10 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   if (v.tensor) {
     return *v.tensor;
   }
+  if (v.through) {
+    POPRUN_ASSIGN(v.tensor, to_integers(*v.through));
+    return *v.tensor;
+  }
   Role role = v.verdict.learnt ? Role::kParameter : Role::kConstant;
   if (use == Use::kBuffer) {
     role = Role::kBuffer;
@@ -276,69 +281,34 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   return *v.tensor;
 }
 
-const ::onnx::AttributeProto* Node::attribute(const std::string& name) const {
-  const auto& all = proto_.attribute();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const auto& attribute) { return attribute.name() == name; });
-  return found == all.end() ? nullptr : &*found;
-}
-
-bool Node::has_attribute(const std::string& name) const {
-  return attribute(name) != nullptr;
-}
-
-std::int64_t Node::integer(const std::string& name, std::int64_t otherwise) const {
-  const auto* found = attribute(name);
-  return found != nullptr ? found->i() : otherwise;
-}
-
-double Node::real(const std::string& name, double otherwise) const {
-  const auto* found = attribute(name);
-  return found != nullptr ? static_cast<double>(found->f()) : otherwise;
-}
-
-std::string Node::text(const std::string& name, const std::string& otherwise) const {
-  const auto* found = attribute(name);
-  return found != nullptr ? found->s() : otherwise;
-}
-
-std::vector<std::int64_t> Node::integers(const std::string& name) const {
-  const auto* found = attribute(name);
-  return found != nullptr ? std::vector<std::int64_t>(found->ints().begin(), found->ints().end())
-                          : std::vector<std::int64_t>{};
-}
-
-std::vector<float> Node::reals(const std::string& name) const {
-  const auto* found = attribute(name);
-  return found != nullptr ? std::vector<float>(found->floats().begin(), found->floats().end()) : std::vector<float>{};
-}
-
-const Proto* Node::tensor_attribute(const std::string& name) const {
-  const auto* found = attribute(name);
-  return found != nullptr && found->has_t() ? &found->t() : nullptr;
-}
-
-Result<std::vector<std::int64_t>> Node::sizes(const std::string& name, std::size_t count, std::int64_t least,
-                                              std::int64_t otherwise) const {
-  if (!has_attribute(name)) {
-    return std::vector<std::int64_t>(count, otherwise);
+Result<TensorId> Node::on_device(const Value& value) {
+  if (value.sequence != nullptr) {
+    return unsupported("a sequence in place of a tensor");
   }
-  auto values = integers(name);
-  if (values.size() != count || std::ranges::any_of(values, [&](auto v) { return v < least || v > kMostElements; })) {
-    return wrong(fmt::format("{} must contain {} numbers, each of them at least {}", name, count, least));
-  }
-  return values;
+  scope_.values[""] = value;  // No value of the file has this name.
+  ::onnx::NodeProto reader;
+  reader.add_input("");
+  reader.add_output(label());
+  Node one(scope_, reader);
+  auto y = one.materialise(0, Use::kOperand);
+  scope_.values.erase("");
+  POPRUN_ASSIGN(const TensorId x, std::move(y));
+  return row_major_of(x);
 }
 
-Result<std::optional<std::vector<std::int64_t>>> Node::integers_from(const std::string& attribute, std::size_t i) {
-  if (has_attribute(attribute)) {
-    return integers(attribute);
+Result<TensorId> Node::reals_of(std::size_t i) {
+  if (const auto through = value(i).through) {
+    return *through;
   }
-  if (!has(i)) {
-    return std::nullopt;
+  POPRUN_ASSIGN(const TensorId x, tensor(i));
+  return to_reals(x);
+}
+
+void Node::keep_constant(std::size_t i, const std::string& reason) {
+  Value& v = scope_.values.at(proto_.input(static_cast<int>(i)));
+  if (v.verdict.learnt && !v.tensor && !scope_.storage.forces(v.name)) {
+    v.verdict = {.learnt = false, .reason = reason};
   }
-  POPRUN_ASSIGN(auto values, integers_of(i));
-  return values;
 }
 
 Result<TensorId> Node::add(const std::string& kind, std::vector<TensorId> inputs, Attributes attributes) {
@@ -380,18 +350,14 @@ Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorI
 
 Result<std::vector<TensorId>> Node::add_many(const std::string& kind, std::vector<TensorId> inputs,
                                              Attributes attributes, std::size_t outputs) {
-  return scope_.add(label(), kind, std::move(inputs), std::move(attributes), outputs);
-}
-
-const ::onnx::GraphProto& Node::graph_attribute(const std::string& name) const {
-  const auto* found = attribute(name);
-  return found != nullptr ? found->g() : ::onnx::GraphProto::default_instance();
+  return scope_.add(step_name(), kind, std::move(inputs), std::move(attributes), outputs);
 }
 
 void Node::set(std::size_t k, Value value) {
   if (wants_output(k)) {
-    value.name = proto_.output(static_cast<int>(k));
-    scope_.values[value.name] = std::move(value);
+    const std::string& name = proto_.output(static_cast<int>(k));
+    value.name = name + scope_.step;
+    scope_.values[name] = std::move(value);
   }
 }
 
@@ -402,6 +368,10 @@ void Node::set(std::size_t k, TensorId tensor, Element element) {
 void Node::set(std::size_t k, Constant constant) {
   const Element element = constant.element;
   set(k, Value{.element = element, .constant = std::make_shared<const Constant>(std::move(constant))});
+}
+
+void Node::set_quantised(std::size_t k, TensorId through, Element element) {
+  set(k, Value{.element = element, .through = through});
 }
 
 void Node::set_written(Constant constant) {

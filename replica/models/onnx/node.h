@@ -30,6 +30,10 @@ struct Value {
   bool node = false;     ///< Whether it comes from a Constant node.
   Verdict verdict = {};  ///< Whether it is trained.
   bool sample = false;   ///< Whether it is an input with known elements (ImportOptions::samples).
+  /// For integers that a quantisation made: the same numbers as f32, through which the gradient passes. `tensor` is
+  /// then made when an operator first needs integers.
+  std::optional<TensorId> through = {};
+  std::shared_ptr<const std::vector<Value>> sequence = nullptr;  ///< The elements, if it is a sequence of tensors.
 };
 
 /// The state of an import.
@@ -43,6 +47,7 @@ struct Scope {
   std::int64_t file_batch = 0;  ///< Batch size that the file was written for, or 0 if left open.
   std::int64_t batch = 0;       ///< Batch size of the import.
   std::string constants;        ///< Prefix of the names of constants.
+  std::string step = {};        ///< Distinguishes the steps of an unrolled loop; empty outside loops.
   std::set<std::string> read;   ///< Values that a node reads or that the model outputs.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< Initial values, by variable.
@@ -104,6 +109,14 @@ class Node {
   Result<TensorId> weight(std::size_t i) { return materialise(i, Use::kWeight); }
   Result<TensorId> buffer(std::size_t i) { return materialise(i, Use::kBuffer); }
 
+  /// Returns a value that need not be an input on the device, row-major.
+  Result<TensorId> on_device(const Value& value);
+
+  /// Returns integers (input i) as reals. If a quantisation made them, the gradient passes to what was quantised.
+  Result<TensorId> reals_of(std::size_t i);
+  /// Makes input i a constant, for this reason, even if it is stored like a weight, unless the user wants it trained.
+  void keep_constant(std::size_t i, const std::string& reason);
+
   /// Return whether an attribute is present, or its value, or the default if it is absent.
   [[nodiscard]] bool has_attribute(const std::string& name) const;
   [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t otherwise) const;
@@ -146,8 +159,11 @@ class Node {
   }
   Result<TensorId> expand(TensorId x, const Shape& shape);  ///< Broadcasts x, row-major.
 
+  /// Returns the node's name for what differs in each step of a loop, such as random numbers.
+  [[nodiscard]] std::string step_name() const { return label() + scope_.step; }
+
   /// Returns a name for one of our layers that computes this node's output.
-  [[nodiscard]] std::string free_name() const { return scope_.free_name(label()); }
+  [[nodiscard]] std::string free_name() const { return scope_.free_name(step_name()); }
 
   Result<TensorId> fill(Shape shape, double value);
 
@@ -159,6 +175,9 @@ class Node {
 
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
+  void set(std::size_t k, Value value);
+  /// Sets output k to the integers that `through`, f32, holds; see Value::through.
+  void set_quantised(std::size_t k, TensorId through, Element element);
   /// Sets output 0 or, if `tensor` holds an error, returns that error.
   Status set_result(const Result<TensorId>& tensor, Element element = ::onnx::TensorProto::FLOAT) {
     return tensor.map([&](TensorId y) { set(0, y, element); });
@@ -175,7 +194,6 @@ class Node {
   [[nodiscard]] tl::unexpected<Error> wrong(const std::string& what) const;
 
  private:
-  void set(std::size_t k, Value value);
   Result<TensorId> materialise(std::size_t i, Use use);
   Result<TensorId> constant_tensor(Value v);
   void record(const Value& v, Use use);

@@ -49,8 +49,8 @@ Status check_coordinates(const Node& node, std::int64_t batch_dims) {
 Result<TensorId> image_of(Node& node) {
   const Shape s = node.shape(0);
   if (s.size() != 3 && s.size() != 4) {
-    return node.unsupported(
-        fmt::format("an input of rank {}; available: sequences [N,C,L] and images [N,C,H,W]", s.size()));
+    return node.unsupported(fmt::format(
+        "an input of rank {}; available: sequences [N,C,L], images [N,C,H,W] and volumes [N,C,D,H,W]", s.size()));
   }
   if (s.size() == 3) {
     POPRUN_ASSIGN(const TensorId x, node.row_major(0));

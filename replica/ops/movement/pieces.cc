@@ -105,6 +105,7 @@ std::vector<Overlay> slice_view(const Signature& s) {
 }
 
 /// slice_gradient(dy) axis=. begin=. count=. step=. size=.  ->  dx, zero outside the slice
+/// Models also use this operator to spread elements apart, so it has a gradient.
 Result<std::vector<TensorType>> slice_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !s.attributes.has("size") || !Steps(s.attributes).within(s.attributes.integer("size"))) {
@@ -127,6 +128,17 @@ void slice_gradient(Differentiator& d) {
   Attributes attributes = op.attributes;
   attributes.set("size", size_along(d.type(op.inputs[0]), attributes.integer("axis")));
   d.set_input_gradient(0, d.add(kinds::kSliceGradient, {d.output_gradient(0)}, attributes, {0})[0]);
+}
+
+void slice_gradient_gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  Attributes attributes{{"axis", op.attributes.integer("axis")},
+                        {"begin", op.attributes.integer("begin")},
+                        {"count", op.attributes.integer("count")}};
+  if (op.attributes.has("step")) {
+    attributes.set("step", op.attributes.integer("step"));
+  }
+  d.set_input_gradient(0, d.add(kinds::kSlice, {d.output_gradient(0)}, std::move(attributes), {0})[0]);
 }
 
 Result<std::vector<TensorType>> insert_shape(const Signature& s) {
@@ -305,7 +317,7 @@ std::vector<Operator> operators() {
        .work = move_work,
        .numerics = slice_numerics,
        .view = slice_view},
-      {kinds::kSliceGradient, slice_gradient_shape, nullptr, move_work, slice_gradient_numerics},
+      {kinds::kSliceGradient, slice_gradient_shape, slice_gradient_gradient, move_work, slice_gradient_numerics},
       in_place({kinds::kInsert, insert_shape, nullptr, insert_work, insert_numerics}, {0}),
       {.kind = "split",
        .shape = split_shape,

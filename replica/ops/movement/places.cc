@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -16,13 +18,15 @@
 ///       where `indices` contains the coordinate
 ///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., row of x]: the last dimension of indices holds the q
 ///       coordinates of the row in x, after `batch_dims` dimensions that x and indices share
-///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add"
-///   scatter_nd(x, indices, updates) batch_dims=. reduction="none" | "add"
-///       ->  x, in which updates, in order, replace or are added to the elements (rows) that a gather would read
+///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add" | "mul" | "min" | "max"
+///   scatter_nd(x, indices, updates) batch_dims=. reduction=.
+///       ->  x, in which updates, in order, replace, or are combined with, the elements (rows) that a gather would read
+///   KIND_gradient(x, indices, updates, dy) and the scatter's attributes  ->  dx, dupdates, for "mul", "min" and "max"
 ///
 /// A negative index counts from the end. Since indices come from data, places outside x read as zeros, updates to them
 /// are dropped, and their indices are reported, which ends the job. With "none", a place that occurs twice gets the
-/// last update, but the gradient treats each of its updates as the last one.
+/// last update, but the gradient treats each of its updates as the last one. The gradient of a minimum or maximum is
+/// divided equally among the elements that equal it, as in PyTorch.
 namespace poprun::ops::places {
 namespace {
 
@@ -63,6 +67,7 @@ struct Places {
 struct Elements {
   static constexpr const char* kGather = kinds::kGatherElements;
   static constexpr const char* kScatter = "scatter_elements";
+  static constexpr const char* kScatterGradient = "scatter_elements_gradient";
   static constexpr const char* kNeeded =
       "x f32; indices i32 with the rank of x, and no larger than x except along the axis; an axis "
       "within that rank";
@@ -101,6 +106,7 @@ struct Elements {
 struct Coordinates {
   static constexpr const char* kGather = kinds::kGatherNd;
   static constexpr const char* kScatter = "scatter_nd";
+  static constexpr const char* kScatterGradient = "scatter_nd_gradient";
   static constexpr const char* kNeeded =
       "x f32, indices i32[...,q] with q >= 1, and batch_dims leading dimensions shared by both, "
       "before the q indexed dimensions of x";
@@ -183,46 +189,157 @@ Work gather_work(const Signature& s) {
   return work;
 }
 
-bool adds(const Attributes& attributes) {
-  return attributes.text("reduction") == "add";
+/// How an update is combined with the element at its place.
+enum class Reduction : std::uint8_t { kNone, kAdd, kMul, kMin, kMax };
+
+std::optional<Reduction> reduction_of(const Attributes& attributes) {
+  constexpr std::array kNames = {"none", "add", "mul", "min", "max"};
+  if (!attributes.has("reduction")) {
+    return std::nullopt;
+  }
+  const auto* const found = std::ranges::find(kNames, attributes.text("reduction"));
+  return found == kNames.end() ? std::nullopt : std::optional(static_cast<Reduction>(found - kNames.begin()));
+}
+
+/// Returns the combination of an element y and an update u. NaN stays NaN.
+float combined(Reduction reduction, float y, float u) {
+  switch (reduction) {
+    case Reduction::kNone:
+      return u;
+    case Reduction::kAdd:
+      return y + u;
+    case Reduction::kMul:
+      return y * u;
+    case Reduction::kMin:
+      return u < y || std::isnan(u) ? u : y;
+    case Reduction::kMax:
+      return u > y || std::isnan(u) ? u : y;
+  }
+  return u;
 }
 
 template <typename Way>
 Result<std::vector<TensorType>> scatter_shape(const Signature& s) {
   const auto updates = gathered<Way>(s);
-  if (!updates || s.inputs.size() != 3 || s.inputs[2] != *updates || !s.attributes.has("reduction") ||
-      (s.attributes.text("reduction") != "none" && !adds(s.attributes))) {
+  if (!updates || s.inputs.size() != 3 || s.inputs[2] != *updates || !reduction_of(s.attributes)) {
     return shape_error(Way::kScatter, s,
                        std::string{Way::kNeeded} +
-                           "; updates f32, of the shape that the indices select; reduction=\"none\" or \"add\"");
+                           "; updates f32, of the shape that the indices select; reduction=\"none\", \"add\", "
+                           "\"mul\", \"min\" or \"max\"");
   }
   return std::vector{s.inputs[0]};
+}
+
+/// Applies the updates (input 2) to y, in order.
+void update(const Places& places, const Operands& t, Reduction reduction, float* y) {
+  places.for_each(t, [&](std::int64_t row, std::int64_t to) {
+    const float* u = t.input_f32(2) + row * places.R;
+    for (std::int64_t i = 0; i < places.R && to >= 0; ++i) {
+      y[to + i] = combined(reduction, y[to + i], u[i]);
+    }
+  });
 }
 
 template <typename Way>
 std::unique_ptr<Kernel> scatter_numerics(const Signature& s) {
   return make_kernel([places = Way::places(s.inputs[0], s.inputs[1], s.attributes),
                       bytes = static_cast<std::size_t>(s.inputs[0].bytes().count()),
-                      add = adds(s.attributes)](const Operands& t) {
+                      reduction = reduction_of(s.attributes).value()](const Operands& t) {
     std::memcpy(t.outputs[0], t.inputs[0], bytes);
-    places.for_each(t, [&](std::int64_t row, std::int64_t to) {
-      if (to < 0) {
-        return;
-      }
-      const float* update = t.input_f32(2) + row * places.R;
-      float* y = t.output_f32(0) + to;
-      for (std::int64_t i = 0; i < places.R; ++i) {
-        y[i] = add ? y[i] + update[i] : update[i];
+    update(places, t, reduction, t.output_f32(0));
+  });
+}
+
+template <typename Way>
+Result<std::vector<TensorType>> scatter_gradient_shape(const Signature& s) {
+  const auto updates = gathered<Way>(s);
+  const auto reduction = reduction_of(s.attributes);
+  if (!updates || s.inputs.size() != 4 || s.inputs[2] != *updates || s.inputs[3] != s.inputs[0] || !reduction ||
+      *reduction == Reduction::kNone || *reduction == Reduction::kAdd) {
+    return shape_error(Way::kScatterGradient, s, "the scatter's x, indices and updates, dy, and its attributes");
+  }
+  return std::vector{s.inputs[0], s.inputs[2]};
+}
+
+/// For each element of y: the value of the reduction, and how many of the factors are zero, or how many elements equal
+/// the minimum or maximum. In products, the value leaves out the zeros.
+class ScatterGradient final : public Kernel {
+ public:
+  ScatterGradient(Places places, std::int64_t elements, Reduction reduction)
+      : places_(std::move(places)), n_(elements), reduction_(reduction) {}
+
+  void run(const Operands& t) override {
+    float* value = reinterpret_cast<float*>(t.scratch);  // NOLINT: 64-byte aligned scratch.
+    float* count = value + n_;
+    std::copy_n(t.input_f32(0), n_, value);
+    std::fill_n(count, n_, 0.0F);
+    if (reduction_ == Reduction::kMul) {
+      std::fill_n(value, n_, 1.0F);
+    } else {
+      update(places_, t, reduction_, value);
+    }
+    for_each_factor(t, [&](float x, std::int64_t at, float* /*dx*/) {
+      if (reduction_ == Reduction::kMul) {
+        value[at] *= x == 0 ? 1 : x;
+        count[at] += x == 0 ? 1.0F : 0.0F;
+      } else {
+        count[at] += x == value[at] ? 1.0F : 0.0F;
       }
     });
-  });
+    std::fill_n(t.output_f32(1), static_cast<std::int64_t>(places_.bases.size()) * places_.R, 0.0F);
+    for_each_factor(
+        t, [&](float x, std::int64_t at, float* dx) { *dx = t.input_f32(3)[at] * slope(x, value[at], count[at]); });
+  }
+
+  [[nodiscard]] Bytes scratch() const override { return Bytes{2 * n_ * static_cast<std::int64_t>(sizeof(float))}; }
+
+ private:
+  /// Calls visit(value, place, its gradient) for every element of x and every update.
+  template <typename Visit>
+  void for_each_factor(const Operands& t, Visit visit) const {
+    for (std::int64_t i = 0; i < n_; ++i) {
+      visit(t.input_f32(0)[i], i, t.output_f32(0) + i);
+    }
+    places_.for_each(t, [&](std::int64_t row, std::int64_t to) {
+      for (std::int64_t i = 0; i < places_.R && to >= 0; ++i) {
+        visit(t.input_f32(2)[row * places_.R + i], to + i, t.output_f32(1) + row * places_.R + i);
+      }
+    });
+  }
+
+  [[nodiscard]] float slope(float x, float value, float count) const {
+    if (reduction_ != Reduction::kMul) {
+      return x == value ? 1 / count : 0;
+    }
+    const float zeros_elsewhere = x == 0 ? count - 1 : count;
+    return zeros_elsewhere > 0 ? 0 : value / (x == 0 ? 1 : x);
+  }
+
+  Places places_;
+  std::int64_t n_;
+  Reduction reduction_;
+};
+
+template <typename Way>
+std::unique_ptr<Kernel> scatter_gradient_numerics(const Signature& s) {
+  return std::make_unique<ScatterGradient>(Way::places(s.inputs[0], s.inputs[1], s.attributes), s.inputs[0].elements(),
+                                           reduction_of(s.attributes).value());
 }
 
 Work scatter_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
-  work.vector_flops = adds(s.attributes) ? s.inputs[2].elements() : 0;
+  work.vector_flops = reduction_of(s.attributes) == Reduction::kNone ? 0 : s.inputs[2].elements();
   work.exchanged = s.inputs[2].bytes();
   work.compute_sets = 2;  // One copies x, one applies the updates.
+  return work;
+}
+
+/// Counts one pass that reduces and one that divides or compares.
+Work scatter_gradient_work(const Signature& s) {
+  Work work = elementwise_work(s, 2);
+  work.vector_flops += 3 * s.inputs[2].elements();
+  work.exchanged = s.inputs[2].bytes() * 2;
+  work.compute_sets = 2;
   return work;
 }
 
@@ -244,8 +361,18 @@ template <typename Way>
 void scatter_gradient(Differentiator& d) {
   const std::vector<TensorId> inputs = d.operation().inputs;
   const Attributes attributes = d.operation().attributes;
+  const Reduction reduction = reduction_of(attributes).value();
   const TensorId dy = d.output_gradient(0);
-  if (d.wants(0) && adds(attributes)) {
+  if (reduction != Reduction::kNone && reduction != Reduction::kAdd) {
+    const auto gradients = d.add(Way::kScatterGradient, {inputs[0], inputs[1], inputs[2], dy}, attributes, {0, 2});
+    for (const std::size_t k : {std::size_t{0}, std::size_t{1}}) {
+      if (d.wants(2 * k)) {
+        d.set_input_gradient(2 * k, gradients[k]);
+      }
+    }
+    return;
+  }
+  if (d.wants(0) && reduction == Reduction::kAdd) {
     d.set_input_gradient(0, dy);
   } else if (d.wants(0)) {
     const TensorId none = zeros(d, d.type(inputs[2]).shape, 0);
@@ -265,8 +392,12 @@ std::vector<Operator> operators() {
            gather_numerics<Coordinates>},
           {"scatter_elements", scatter_shape<Elements>, scatter_gradient<Elements>, scatter_work,
            scatter_numerics<Elements>},
+          {Elements::kScatterGradient, scatter_gradient_shape<Elements>, nullptr, scatter_gradient_work,
+           scatter_gradient_numerics<Elements>},
           {"scatter_nd", scatter_shape<Coordinates>, scatter_gradient<Coordinates>, scatter_work,
-           scatter_numerics<Coordinates>}};
+           scatter_numerics<Coordinates>},
+          {Coordinates::kScatterGradient, scatter_gradient_shape<Coordinates>, nullptr, scatter_gradient_work,
+           scatter_gradient_numerics<Coordinates>}};
 }
 
 }  // namespace poprun::ops::places

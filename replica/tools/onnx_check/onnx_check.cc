@@ -98,26 +98,27 @@ Result<TensorType> input_type(const GraphInput& input, const Constant& value) {
   return TensorType{integer ? DataType::kI32 : DataType::kF32, value.shape, Layout::kRowMajor};
 }
 
-/// Returns whether an input is an empty list, such as one of axes.
-bool is_empty_list(const Constant& input) {
-  return input.elements() == 0 && !input.real();
+/// Returns whether an input has no elements, such as an empty list of axes. It is then known at import.
+bool is_empty(const Constant& input) {
+  return input.elements() == 0;
 }
 
-/// Stores empty lists in the model instead of `inputs`, because tensors have elements. Returns the model's bytes.
+/// Stores inputs without elements in the model instead of `inputs`, because tensors on the device have elements.
+/// Returns the model's bytes.
 std::string with_empty_inputs(const std::string& bytes, std::vector<Constant>& inputs) {
   ::onnx::ModelProto model;
   if (!model.ParseFromString(bytes)) {
     return bytes;
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (static_cast<int>(i) < model.graph().input_size() && is_empty_list(inputs[i])) {
+    if (static_cast<int>(i) < model.graph().input_size() && is_empty(inputs[i])) {
       ::onnx::TensorProto& stored = *model.mutable_graph()->add_initializer();
       stored.set_name(model.graph().input(static_cast<int>(i)).name());
       stored.set_data_type(inputs[i].element);
       stored.mutable_dims()->Assign(inputs[i].shape.begin(), inputs[i].shape.end());
     }
   }
-  std::erase_if(inputs, is_empty_list);
+  std::erase_if(inputs, is_empty);
   return model.SerializeAsString();
 }
 
@@ -274,7 +275,7 @@ Verdict check_data_set(const OnnxModel& model, const std::filesystem::path& fold
   if (!inputs || !outputs) {
     return verdict_of(inputs ? outputs.error() : inputs.error());
   }
-  if (std::ranges::none_of(*inputs, is_empty_list)) {
+  if (std::ranges::none_of(*inputs, is_empty)) {
     return compare(model, *inputs, *outputs, kOperator);
   }
   const auto stored = OnnxModel::parse(with_empty_inputs(read_file(folder.parent_path() / "model.onnx"), *inputs));

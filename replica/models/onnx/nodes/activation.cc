@@ -180,20 +180,34 @@ Status is_inf(Node& node) {
   return node.set_result(node.add("equal", {x, infinity}), Proto::BOOL);
 }
 
+/// Returns whether all elements of a constant of integers fit into 8 or 16 bits.
+bool fits(const Constant& x, Element narrow) {
+  const bool is_signed = narrow == Proto::INT8 || narrow == Proto::INT16;
+  const std::int64_t range = narrow == Proto::INT8 || narrow == Proto::UINT8 ? 256 : 65536;
+  const std::int64_t low = is_signed ? -range / 2 : 0;
+  return std::ranges::all_of(x.integers, [&](std::int64_t v) { return v >= low && v < low + range; });
+}
+
 /// Converts the element type. Reals that stay real do not change, because float16 and double are float32 here.
 Status convert(Node& node, Element to) {
   const Element from = node.element(0);
   const auto known = [](Element element) { return is_real(element) || is_integer(element) || element == Proto::BOOL; };
   // Integers that do not fit would have to wrap around. ONNX has no rule for reals that do not fit.
   const bool narrow = to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
-  if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
+  const bool may_wrap =
+      to != from && narrow && is_integer(from) && !(node.folds() && fits(*node.value(0).constant, to));
+  if (!known(from) || !known(to) || may_wrap) {
     return node.unsupported(
         fmt::format("to = {} for an input of type {}; available: float, float16, double, bool, int32, int64, uint32, "
-                    "uint64, and narrower integers from reals and bools",
+                    "uint64, and narrower integers from reals, bools and constants that fit",
                     element_name(to), element_name(from)));
   }
   if (node.folds()) {
     node.set(0, cast(*node.value(0).constant, to));
+    return {};
+  }
+  if (is_real(to) && node.value(0).through) {
+    node.set(0, *node.value(0).through, to);
     return {};
   }
   POPRUN_ASSIGN(TensorId x, node.tensor(0));

@@ -8,7 +8,7 @@
 
 /// Einsum: sums of products over named dimensions, as in NumPy. Operands are multiplied from left to right, each pair
 /// as one batched matrix product. Sums, transpositions and reshapes prepare the dimensions. A letter that occurs
-/// twice in one operand, which denotes a diagonal, is not supported.
+/// twice in one operand denotes a diagonal.
 namespace poprun::onnx_import::nodes::einsum {
 namespace {
 
@@ -95,16 +95,13 @@ Result<Equation> parse(Node& node) {
   return equation;
 }
 
-/// Refuses diagonals, letters that stand for two different sizes, and names in the result that no operand has.
+/// Refuses letters that stand for two different sizes, and names in the result that no operand has.
 Status check(Node& node, const Equation& equation) {
   std::map<char, std::int64_t> sizes;
   for (std::size_t i = 0; i < equation.terms.size(); ++i) {
     const std::string& term = equation.terms[i];
     for (std::size_t d = 0; d < term.size(); ++d) {
       const std::int64_t size = node.shape(i)[d];
-      if (has(term.substr(0, d), term[d])) {
-        return node.unsupported(fmt::format("an equation with '{}' twice in one operand (a diagonal)", term[d]));
-      }
       if (sizes.emplace(term[d], size).first->second != size) {
         return node.unsupported(
             fmt::format("different sizes, {} and {}, for the letter '{}'", sizes.at(term[d]), size, term[d]));
@@ -115,6 +112,35 @@ Status check(Node& node, const Equation& equation) {
     return node.wrong("the result contains a letter that no operand contains");
   }
   return {};
+}
+
+/// Takes the diagonal of each pair of dimensions with the same name: every (n + 1)th of their n^2 elements.
+Result<Named> diagonal(Node& node, Named x) {
+  for (std::size_t d = 0; d < x.names.size(); ++d) {
+    const std::size_t twin = x.names.find(x.names[d], d + 1);
+    if (twin == std::string::npos) {
+      continue;
+    }
+    std::vector<std::int64_t> perm;
+    std::string names;
+    Shape shape;
+    for (std::size_t k = 0; k < x.names.size(); ++k) {
+      if (k != d && k != twin) {
+        perm.push_back(static_cast<std::int64_t>(k));
+        names += x.names[k];
+        shape.push_back(node.type(x.tensor).shape[k]);
+      }
+    }
+    const std::int64_t n = node.type(x.tensor).shape[d];
+    perm.insert(perm.end(), {static_cast<std::int64_t>(d), static_cast<std::int64_t>(twin)});
+    shape.push_back(n * n);
+    POPRUN_ASSIGN(x.tensor, node.transpose(x.tensor, perm));
+    POPRUN_ASSIGN(x.tensor, node.reshape(x.tensor, shape));
+    POPRUN_ASSIGN(x.tensor, node.slice(x.tensor, static_cast<std::int64_t>(shape.size()) - 1, 0, n, n + 1));
+    x.names = names + x.names[d];
+    d = static_cast<std::size_t>(-1);  // The dimensions have moved.
+  }
+  return x;
 }
 
 /// Sums x over the names that are not in `kept`.
@@ -181,14 +207,14 @@ Status einsum(Node& node) {
   POPRUN_ASSIGN(const Equation equation, parse(node));
   POPRUN_TRY(check(node, equation));
   POPRUN_ASSIGN(const TensorId first, node.row_major(0));
-  Named y{first, equation.terms[0]};
+  POPRUN_ASSIGN(Named y, diagonal(node, {first, equation.terms[0]}));
   for (std::size_t i = 1; i < node.inputs(); ++i) {
     std::string kept = equation.result;
     for (std::size_t later = i + 1; later < node.inputs(); ++later) {
       kept += equation.terms[later];
     }
     POPRUN_ASSIGN(const TensorId next, node.row_major(i));
-    Named x{next, equation.terms[i]};
+    POPRUN_ASSIGN(Named x, diagonal(node, {next, equation.terms[i]}));
     POPRUN_ASSIGN(x, summed(node, x, kept + y.names));
     POPRUN_ASSIGN(y, summed(node, y, kept + x.names));
     POPRUN_ASSIGN(y, product(node, y, x, kept));

@@ -5,8 +5,8 @@
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Operators that depend on positions: OneHot, CumSum, Trilu, NonZero, TopK, and gathering or scattering of single
-/// elements.
+/// Operators that depend on positions: OneHot, CumSum, CumProd, Trilu, NonZero, TopK, and gathering or scattering of
+/// single elements.
 namespace poprun::onnx_import::nodes::indexing {
 namespace {
 
@@ -42,14 +42,14 @@ Status one_hot(Node& node) {
   return {};
 }
 
-Status cum_sum(Node& node) {
+Status scan(Node& node, const std::string& kind) {
   POPRUN_ASSIGN(const auto given, node.integers_of(1));
   if (given.size() != 1) {
     return node.wrong("needs a single axis");
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
-  return node.set_result(node.add_as_reals("cum_sum", {x},
+  return node.set_result(node.add_as_reals(kind, {x},
                                            {{"axis", static_cast<std::int64_t>(axis)},
                                             {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
                                             {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}),
@@ -149,8 +149,8 @@ Status gather_nd(Node& node) {
 
 Status scatter(Node& node, const std::string& kind, Attributes attributes) {
   const std::string reduction = node.text("reduction", "none");
-  if (reduction != "none" && reduction != "add") {
-    return node.unsupported(fmt::format("reduction = {}; available: none, add", reduction));
+  if (reduction != "none" && reduction != "add" && reduction != "mul" && reduction != "min" && reduction != "max") {
+    return node.wrong(fmt::format("reduction = {}; available: none, add, mul, min, max", reduction));
   }
   attributes.set("reduction", reduction);
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
@@ -180,7 +180,8 @@ Status scatter_nd(Node& node) {
 
 std::vector<Translator> translators() {
   return {{"OneHot", 3, one_hot},
-          {"CumSum", 2, cum_sum},
+          {"CumSum", 2, [](Node& node) { return scan(node, "cum_sum"); }},
+          {"CumProd", 2, [](Node& node) { return scan(node, "cum_prod"); }},
           {"Trilu", 1, trilu},
           {"NonZero", 1, non_zero},
           {"TopK", 1, top_k},

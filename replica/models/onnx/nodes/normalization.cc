@@ -257,7 +257,7 @@ Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
   if (node.scope().training && ratio > 0) {
     POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-    const Attributes attributes{{"rate", ratio}, {"key", node.proto().output(0)}};
+    const Attributes attributes{{"rate", ratio}, {"key", node.proto().output(0) + node.scope().step}};
     POPRUN_ASSIGN(const TensorId y, node.add("dropout", {x}, attributes));
     if (node.wants_output(1)) {
       POPRUN_TRY(set_mask(node, node.type(x).layout, attributes));

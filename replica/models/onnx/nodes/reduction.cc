@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <optional>
 
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/node.h"
@@ -41,9 +43,55 @@ Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)
   return {};
 }
 
+/// Returns the result of a reduction of no elements. A mean of none is not defined.
+std::optional<double> result_of_none(Reduction reduction) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  switch (reduction) {
+    case Reduction::kMax:
+    case Reduction::kLogSum:
+    case Reduction::kLogSumExp:
+      return -kInfinity;
+    case Reduction::kMin:
+      return kInfinity;
+    case Reduction::kProd:
+      return 1;
+    case Reduction::kMean:
+      return std::nullopt;
+    case Reduction::kSum:
+    case Reduction::kL1:
+    case Reduction::kL2:
+    case Reduction::kSumSquare:
+      return 0;
+  }
+  return std::nullopt;
+}
+
+/// Reduces a tensor without elements, which is known at import, to a constant.
+Status reduce_none(Node& node, Reduction reduction, const Shape& axes) {
+  const auto value = result_of_none(reduction);
+  Shape shape;
+  for (std::size_t d = 0; d < node.shape(0).size(); ++d) {
+    const bool reduced = std::ranges::find(axes, static_cast<std::int64_t>(d)) != axes.end();
+    if (!reduced || node.integer("keepdims", 1) != 0) {
+      shape.push_back(reduced ? 1 : node.shape(0)[d]);
+    }
+  }
+  POPRUN_ASSIGN(const std::int64_t elements, checked_elements(shape));
+  if (!value || elements == 0 || !is_real(node.element(0))) {
+    return node.unsupported("a tensor without elements");
+  }
+  Constant y = Constant::of_reals({static_cast<float>(*value)}, std::move(shape));
+  y.element = node.element(0);
+  node.set(0, std::move(y));
+  return {};
+}
+
 template <Reduction reduction>
 Status reduce(Node& node) {
   POPRUN_ASSIGN(const Shape axes, axes_of(node));
+  if (std::ranges::count(node.shape(0), 0) > 0) {
+    return reduce_none(node, reduction, axes);
+  }
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   if (axes.empty() && !node.shape(0).empty()) {
     node.pass(0, 0);

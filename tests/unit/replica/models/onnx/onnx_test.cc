@@ -270,10 +270,10 @@ TEST(Onnx, AGraphWithoutOutputsIsRefusedAsData) {
 
 TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
   OnnxBuilder conv;
-  conv.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1}, {1});
+  conv.input("x", {1, 1, 1, 2, 2, 2}).output("y", {1, 1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1, 1}, {1});
   conv.node("ConvTranspose", {"x", "w"}, {"y"});
-  EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
-              HasSubstr("ConvTranspose 'y': not supported: an input of rank 5; available: sequences"));
+  EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 1, 2, 2, 2})}),
+              HasSubstr("ConvTranspose 'y': not supported: an input of rank 6; available: sequences"));
   OnnxBuilder pad(10);
   pad.input("x", {2}).output("y", {4});
   auto& node = pad.node("Pad", {"x"}, {"y"});

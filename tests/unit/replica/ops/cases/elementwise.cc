@@ -325,6 +325,21 @@ void add_rotary(std::vector<Case>& all) {
                  kUsual});
 }
 
+/// Returns what the float32 kernel draws; random_test checks the distribution.
+Array numbers_of(const std::string& kind, const Attributes& a) {
+  const TensorType type{DataType::kF32, a.integers("shape"), Layout::kRowMajor};
+  struct alignas(64) Floats {
+    float values[64];
+  } numbers{};
+  Operands operands;
+  operands.outputs = {reinterpret_cast<std::byte*>(numbers.values)};  // NOLINT: its bytes.
+  operands.moment = &kMoment;
+  find_operator(kind)->numerics({{}, {type}, a})->run(operands);
+  Array y(type.shape);
+  std::copy_n(numbers.values, y.values.size(), y.values.begin());
+  return y;
+}
+
 }  // namespace
 
 std::vector<Case> elementwise_cases() {
@@ -353,6 +368,37 @@ std::vector<Case> elementwise_cases() {
                  [](const Arrays& in, const Attributes& a) { return Arrays{dropped(in[0], a)}; },
                  {.relative = 0x1p-22, .terms = 0},
                  kAll});
+  for (const char* kind : {"random_uniform", "random_normal"}) {
+    all.push_back({kind,
+                   {},
+                   {{"shape", Shape{3, 17}}, {"key", std::string{"r"}}},
+                   [kind](const Arrays&, const Attributes& a) { return Arrays{numbers_of(kind, a)}; },
+                   {.relative = 0x1p-22, .terms = 0}});
+  }
+  const std::pair<const char*, std::uint32_t (*)(std::uint32_t, std::uint32_t)> kBits[] = {
+      {"bit_and", [](std::uint32_t a, std::uint32_t b) { return a & b; }},
+      {"bit_or", [](std::uint32_t a, std::uint32_t b) { return a | b; }},
+      {"bit_xor", [](std::uint32_t a, std::uint32_t b) { return a ^ b; }},
+      {"shift_left", [](std::uint32_t a, std::uint32_t b) { return b > 31 ? 0 : a << b; }},
+      {"shift_right", [](std::uint32_t a, std::uint32_t b) { return b > 31 ? 0 : a >> b; }}};
+  for (const auto& [kind, function] : kBits) {
+    all.push_back({kind,
+                   {indices({2, 3}, {5, 6, 7, -1, 12345, 0}), indices({3}, {3, 1, 32})},
+                   {},
+                   [f = function](const Arrays& in, const Attributes&) {
+                     Array y({2, 3});
+                     for_each_index(y.shape, [&](const Shape& i) {
+                       const auto bits = [](double x) {
+                         return static_cast<std::uint32_t>(static_cast<std::int32_t>(x));
+                       };
+                       y(i) = static_cast<std::int32_t>(f(bits(in[0](i)), bits(in[1]({i[1]}))));
+                     });
+                     return Arrays{y};
+                   },
+                   kExact});
+  }
+  all.push_back({"round_through", {half({43}, -9, 9)}, {}, each([](double x) { return std::nearbyint(x); }), kExact});
+  all.back().differentiable = false;  // Its gradient is that of x, not of the steps.
   return all;
 }
 

@@ -281,6 +281,32 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
                    kAll});
     all.back().differentiable = adds || !repeat;
   }
+  for (const char* reduction : {"mul", "min", "max"}) {
+    a.set("reduction", std::string{reduction});
+    const Definition definition = [=](const Arrays& in, const Attributes& with) {
+      Array y = in[0];
+      each_place(in, [&](const Shape& to, const Shape& from) {
+        y(to) = with.text("reduction") == "mul"   ? y(to) * in[2](from)
+                : with.text("reduction") == "min" ? std::min(y(to), in[2](from))
+                                                  : std::max(y(to), in[2](from));
+      });
+      return Arrays{y};
+    };
+    all.push_back({"scatter_" + suffix,
+                   {x, places, half(y_shape)},
+                   a,
+                   definition,
+                   std::string_view{reduction} == "mul" ? Error{} : kExact});
+    all.push_back(
+        {"scatter_" + suffix + "_gradient",
+         {x, places, half(y_shape), x},
+         a,
+         [definition](const Arrays& in, const Attributes& with) {
+           const Arrays operands = {in[0], in[1], in[2]};
+           return Arrays{slope(definition, operands, with, 0, in[3]), slope(definition, operands, with, 2, in[3])};
+         },
+         {0x1p-18, 4}});
+  }
 }
 
 /// Returns the definition of a mask: zero, or a number that halves can represent, so low that masked scores vanish.

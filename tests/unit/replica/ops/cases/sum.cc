@@ -162,6 +162,32 @@ Arrays argument(const Arrays& in, const Attributes& a, double sign) {
   return {y};
 }
 
+/// Adds a running product, with a zero among its factors.
+void add_product(std::vector<Case>& all, bool exclusive, bool reverse) {
+  const Attributes a{
+      {"axis", std::int64_t{1}}, {"exclusive", std::int64_t{exclusive}}, {"reverse", std::int64_t{reverse}}};
+  const Definition definition = [=](const Arrays& in, const Attributes&) {
+    Array y(in[0].shape, 1);
+    for_each_index(y.shape, [&](const Shape& i) {
+      for (Shape j = {i[0], 0, i[2]}; j[1] < 5; ++j[1]) {
+        const bool before = reverse ? j[1] > i[1] : j[1] < i[1];
+        y(i) *= before || (!exclusive && i[1] == j[1]) ? in[0](j) : 1;
+      }
+    });
+    return Arrays{y};
+  };
+  const Input x = given(half({2, 5, 2}), {1.5, -2, 0.5, 3, 0, -1, 2, 0.75, -1.25, 2,  //
+                                          3,   1,  -1,  2, 1, 0,  0, 0,    2,     -3});
+  all.push_back({"cum_prod", {x}, a, definition, {0x1p-22, 1}});
+  all.push_back({"cum_prod_gradient",
+                 {x, half({2, 5, 2})},
+                 a,
+                 [definition](const Arrays& in, const Attributes& with) {
+                   return Arrays{slope(definition, {in[0]}, with, 0, in[1])};
+                 },
+                 {0x1p-18, 8}});
+}
+
 void add_sums(std::vector<Case>& all) {
   const auto to = [](Shape shape, const char* layout) {
     return Attributes{{"shape", std::move(shape)}, {"layout", std::string{layout}}};
@@ -191,6 +217,7 @@ void add_sums(std::vector<Case>& all) {
            },
            {0x1p-22, 9},
            kAll});
+      add_product(all, exclusive, reverse);
     }
   }
 }
