@@ -86,6 +86,11 @@ TEST(ListModels, GivesPublishedCounts) {
   expect("gpt2-medium", "354,823,168", "413.475536896");
   expect("gpt2-large", "774,030,080", "887.285350400");
   expect("gpt2-xl", "1,557,611,200", "1753.351782400");
+  expect("unet", "31,037,698", "192.686325760");
+  expect("lstm", "19,780,400", "0.464100000");
+  expect("lstm-large", "66,034,000", "1.785000000");
+  expect("dlrm", "540,677,217", "0.000486032");
+  expect("vae", "652,824", "0.000651200");
 }
 
 TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {

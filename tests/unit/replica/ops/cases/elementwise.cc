@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <functional>
 #include <limits>
+#include <numbers>
 
+#include "replica/base/random.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/random_name.h"
 #include "tests/unit/replica/ops/case.h"
 
 /// Operators that work element by element.
@@ -299,6 +303,20 @@ Array dropped(const Array& x, const Attributes& a) {
   return y;
 }
 
+/// Returns the real and imaginary parts of complex normal numbers; random_normal_test checks their distribution.
+Arrays normal_numbers(const Arrays& /*in*/, const Attributes& a) {
+  Array y(a.integers("shape"));
+  const std::uint64_t key = key_of(kMoment, a.text("key"));
+  for (std::size_t i = 0; i < y.values.size(); ++i) {
+    const auto words = philox(key, i / 4, 0);
+    const std::size_t k = i % 4 / 2 * 2;
+    const double radius = std::sqrt(-2 * std::log((words.at(k) + 1.0) / 0x1p32));
+    const auto z = std::polar(radius, 2 * std::numbers::pi * words.at(k + 1) / 0x1p32);
+    y.values[i] = i % 2 == 0 ? z.real() : z.imag();
+  }
+  return {y};
+}
+
 }  // namespace
 
 std::vector<Case> elementwise_cases() {
@@ -326,6 +344,11 @@ std::vector<Case> elementwise_cases() {
                  [](const Arrays& in, const Attributes& a) { return Arrays{dropped(in[0], a)}; },
                  {.relative = 0x1p-22, .terms = 0},
                  kAll});
+  all.push_back({"random_normal",
+                 {},
+                 {{"shape", Shape{3, 17}}, {"key", std::string{"n"}}},
+                 normal_numbers,
+                 {.relative = 0x1p-22, .terms = 0}});
   return all;
 }
 
