@@ -12,9 +12,10 @@
 
 /// Synthetic data for benchmarks and first experiments. It is a function of the source alone.
 ///
-///   synthetic:images=CxHxW[,type=byte|float][,classes=10][,items=60000][,seed=0]
+///   synthetic:images=CxHxW[,type=byte|float][,labels=image|pixels][,classes=10][,items=60000][,seed=0]
 ///       images u8 [C, H, W] of noise with a bright band of rows whose position encodes the label; floats are the same
-///       images, normalised to -1 .. 1
+///       images, normalised to -1 .. 1; labels=pixels gives each pixel a label, i32 [H, W], 1 in the band and otherwise
+///       0, and `classes` is then only the number of positions
 ///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
 ///       uniform random ids below N, enough for `items` windows (token_windows.h); masked-lm reserves the
 ///       last id, N - 1, for the mask
@@ -40,10 +41,10 @@ Result<Parameters> parameters_of(const Source& source) {
   }
   for (const auto& [key, value] : parameters) {
     if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&
-        key != (images ? "classes" : "vocabulary") && !(images && key == "type")) {
+        key != (images ? "classes" : "vocabulary") && !(images && (key == "type" || key == "labels"))) {
       return fail(ErrorCode::kUsage,
                   fmt::format("{}: {} is not a parameter of this source; available: {}, items, seed", source.text, key,
-                              images ? "images, type, classes" : "tokens, vocabulary"));
+                              images ? "images, type, labels, classes" : "tokens, vocabulary"));
     }
   }
   return parameters;
@@ -75,12 +76,21 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
   if (type != parameters.end() && !floats && type->second != "byte") {
     return fail(ErrorCode::kUsage, fmt::format("data.source: type = {} must be byte or float", type->second));
   }
+  const auto labels = parameters.find("labels");
+  const bool pixels = labels != parameters.end() && labels->second == "pixels";
+  if (labels != parameters.end() && !pixels && labels->second != "image") {
+    return fail(ErrorCode::kUsage, fmt::format("data.source: labels = {} must be image or pixels", labels->second));
+  }
   proto::Dataset description;
   add_tensor(description, "images", floats ? "f32" : "u8", {shape.begin(), shape.end()});
-  add_tensor(description, "labels", "i32", {});
+  if (pixels) {
+    add_tensor(description, "labels", "i32", {shape[1], shape[2]});
+  } else {
+    add_tensor(description, "labels", "i32", {});
+  }
   description.set_train_items(items);
   description.set_test_items(std::max<std::uint64_t>(1, items / 6));
-  description.set_classes(static_cast<std::uint32_t>(classes));
+  description.set_classes(pixels ? 2 : static_cast<std::uint32_t>(classes));
   // Float images arrive normalised.
   description.set_mean(floats ? 0 : 0.5F);
   description.set_deviation(floats ? 1 : 0.5F);
@@ -89,20 +99,21 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
 
 class SyntheticImages final : public Dataset {
  public:
-  SyntheticImages(proto::Dataset description, std::uint64_t seed)
+  /// `positions`: of the bright band.
+  SyntheticImages(proto::Dataset description, std::uint32_t positions, std::uint64_t seed)
       : Dataset(std::move(description)),
+        positions_(positions),
         train_key_(random_key(seed, "synthetic train images")),
         test_key_(random_key(seed, "synthetic test images")) {}
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
-    const std::uint32_t label = philox(key, sample.item, 0)[0] % description().classes();
+    const std::uint32_t label = philox(key, sample.item, 0)[0] % positions_;
+    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
     if (tensor == 1) {
-      POPRUN_CHECK(destination.size() == sizeof(label));
-      std::memcpy(destination.data(), &label, sizeof(label));
+      read_labels(label, destination);
       return;
     }
-    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(0)));
     const bool floats = description().tensors(0).element() == "f32";
     const std::uint64_t height = description().tensors(0).sample_shape(1);
     const std::uint64_t width = description().tensors(0).sample_shape(2);
@@ -112,7 +123,7 @@ class SyntheticImages final : public Dataset {
         noise = philox(key, sample.item, 1 + i / 16);
       }
       const std::uint64_t row = i / width % height;
-      const bool bright = row * description().classes() / height == label;
+      const bool bright = row * positions_ / height == label;
       const std::uint32_t pixel = (noise[i % 16 / 4] >> (i % 4 * 8) & 127U) + (bright ? 128U : 0U);
       if (floats) {
         const float normalised = (static_cast<float>(pixel) / 255.0F - 0.5F) / 0.5F;
@@ -124,6 +135,18 @@ class SyntheticImages final : public Dataset {
   }
 
  private:
+  /// Writes the label of the image, or those of its pixels.
+  void read_labels(std::uint32_t label, std::span<std::byte> destination) const {
+    const bool pixels = description().tensors(1).sample_shape_size() > 0;
+    const std::uint64_t height = pixels ? description().tensors(1).sample_shape(0) : 1;
+    const std::uint64_t width = pixels ? description().tensors(1).sample_shape(1) : 1;
+    for (std::uint64_t i = 0; i < height * width; ++i) {
+      const std::uint32_t value = !pixels ? label : i / width * positions_ / height == label ? 1 : 0;
+      std::memcpy(destination.data() + i * sizeof(value), &value, sizeof(value));
+    }
+  }
+
+  std::uint32_t positions_;
   std::uint64_t train_key_;
   std::uint64_t test_key_;
 };
@@ -131,16 +154,18 @@ class SyntheticImages final : public Dataset {
 /// Stores no data: images are generated as they are read.
 class StoredRecipe final : public Stored {
  public:
-  StoredRecipe(proto::Dataset description, std::uint64_t seed) : description_(std::move(description)), seed_(seed) {}
+  StoredRecipe(proto::Dataset description, std::uint32_t positions, std::uint64_t seed)
+      : description_(std::move(description)), positions_(positions), seed_(seed) {}
 
   [[nodiscard]] std::uint64_t bytes() const override { return 0; }
 
   [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& /*source*/) const override {
-    return std::make_unique<SyntheticImages>(description_, seed_);
+    return std::make_unique<SyntheticImages>(description_, positions_, seed_);
   }
 
  private:
   proto::Dataset description_;
+  std::uint32_t positions_;
   std::uint64_t seed_;
 };
 
@@ -201,17 +226,21 @@ Result<std::shared_ptr<const Stored>> read(const Source& source) {
   }
   POPRUN_ASSIGN(proto::Dataset description, describe(source));
   POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
-  return std::make_shared<StoredRecipe>(std::move(description), seed);
+  POPRUN_ASSIGN(const auto positions, integer_parameter(parameters, "classes", 10, 1, 1 << 20));
+  return std::make_shared<StoredRecipe>(std::move(description), static_cast<std::uint32_t>(positions), seed);
 }
 
 }  // namespace
 
 const DatasetFamily& synthetic() {
   static constexpr DatasetFamily kFamily = {
-      .form = "synthetic:images=CxHxW,type=T,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
+      .form = "synthetic:images=CxHxW,type=T,labels=T,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
       .parameters = kTokenParameters,
       .stored = kStored,
-      .accepts = [](std::string_view text) { return text.starts_with(kSyntheticPrefix); },
+      .accepts =
+          [](std::string_view text) {
+            return text.starts_with(kSyntheticPrefix) && !text.starts_with("synthetic:clicks");
+          },
       .describe = describe,
       .read = read,
   };

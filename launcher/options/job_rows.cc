@@ -46,6 +46,7 @@ Rows model_sizes() {
       {"layers", "Number of layers or, in a transformer, of blocks", 1024},
       {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},
+      {"latent", "Width of the latent code of a vae", 1 << 20},
       {"kv-heads", "Number of heads of keys and values, shared by groups of heads; must divide the number of heads"},
       {"intermediate", "Width of the hidden layer of a transformer's feed-forward network", 1 << 22},
       {"head-features", "Width of an attention head, if it is not the hidden size divided by the heads", 1 << 20},
@@ -58,7 +59,7 @@ Rows model_sizes() {
       {"rope-factor",
        "Factor by which long wavelengths of rotary position embeddings are stretched, as in Llama 3; 1: "
        "none"},
-      {"vocabulary", "Number of distinct tokens"},
+      {"vocabulary", "Number of distinct tokens or, in dlrm, the most rows of an embedding table"},
       {"vocabulary-parts",
        "Number of tensors into which the rows of a Llama's embedding and head are divided, so that "
        "they can be on different IPUs",
@@ -84,10 +85,10 @@ Rows model() {
       file_key("model.precision", "NAME", word_of(Precision{}),
                "Type of weights, activations and gradients: float (32 bits) or half (16 bits)", OneOf<Precision>{}),
       file_key("model.dropout", "X", "0",
-               "Fraction of the elements that a built-in transformer or EfficientNet drops at random during training",
+               "Fraction of the elements that a built-in transformer, LSTM or EfficientNet drops at random during training",
                Real{0, 1, true, false}),
       file_key("model.normalisation", "NAME", word_of(Normalisation{}),
-               "Normalisation in ResNets and EfficientNets: batch; or, over one image at a time, group (32 groups of "
+               "Normalisation in ResNets, EfficientNets and U-Nets: batch; or, over one image at a time, group (32 groups of "
                "channels), layer (all channels) or instance (each channel)",
                OneOf<Normalisation>{}),
       file_key("model.norm-span", "N", "1",
@@ -102,8 +103,11 @@ Rows model() {
           "Mode: training, or inference, which writes the model's outputs for all test items, in order, to outputs.npy",
           OneOf<Mode>{}, [](Options& o, Mode mode) { o.config.set_inference(mode == Mode::kInference); }),
       file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
-      file_key("model.loss", "NAME", "", "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
-               OneOf<Loss>{}),
+      file_key(
+          "model.loss", "NAME", "",
+          "Loss for an ONNX model: cross-entropy (default), mean-squared-error, binary-cross-entropy (of logits), "
+          "contrastive (of similarities [N,N] of pairs, as in CLIP) or ctc (of logits [N,T,C]; class 0 is the blank)",
+          OneOf<Loss>{}),
       file_key("model.trained-constants", "REGEX", "", "Also train an ONNX model's constants whose names match REGEX",
                Regex{}),
       file_key("model.initial-weights", "FILE", "",

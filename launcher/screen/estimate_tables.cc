@@ -112,7 +112,9 @@ std::string guide_text(const proto::JobEstimate& e) {
   row("N_non_trainable", &proto::GuideEstimate::non_trainable);
   if (trains) {
     training_row("N_optimiser_states", in_training.optimiser_states(),
-                 fmt::format("{}: {} per parameter", e.optimizer(), e.states()));
+                 e.states() == 0 && in_training.optimiser_states() > 0
+                     ? fmt::format("{}: less than 1 per parameter", e.optimizer())
+                     : fmt::format("{}: {} per parameter", e.optimizer(), e.states()));
     training_row("N_activations", in_training.activations(), "per sample");
     training_row("N_gradients", in_training.gradients(),
                  fmt::format("N_activations x {}", grouped(in_training.compute_batch())));

@@ -30,9 +30,10 @@ template <>
 inline constexpr std::array<std::string_view, 2> kWords<Mode> = {"training", "inference"};
 
 /// Loss of an ONNX model.
-enum class Loss : std::uint8_t { kCrossEntropy, kMeanSquaredError };
+enum class Loss : std::uint8_t { kCrossEntropy, kMeanSquaredError, kBinaryCrossEntropy, kContrastive, kCtc };
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<Loss> = {"cross-entropy", "mean-squared-error"};
+inline constexpr std::array<std::string_view, 5> kWords<Loss> = {"cross-entropy", "mean-squared-error",
+                                                                 "binary-cross-entropy", "contrastive", "ctc"};
 
 /// Kind of normalisation in models that have batch normalisation.
 enum class Normalisation : std::uint8_t {

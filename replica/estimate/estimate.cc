@@ -265,7 +265,7 @@ guide::Counts guide_training_counts(const Estimate& e, std::int64_t compute_batc
     counts.biases -= sum.frozen_biases;
     counts.non_trainable += sum.frozen_weights + sum.frozen_biases;
   }
-  counts.optimiser_states = e.states * e.trained;
+  counts.optimiser_states = e.optimiser_states;
   counts.compute_batch = compute_batch;
   return counts;
 }
@@ -300,8 +300,12 @@ Result<Estimate> estimate(CompileOptions options) {
   e.guide_inference = guide_counts(e, /*training=*/false);
   if (job.training) {
     e.optimizer = options.optimizer.name;
-    e.states = static_cast<std::int64_t>(find_optimizer(e.optimizer)->states.size());
     e.master_weights = options.precision.master_weights;
+    for (const TensorId id : tensors_by_name(job.graph, {Role::kOptimizerState})) {
+      e.optimiser_states += job.graph.tensor(id).type.elements();
+    }
+    e.optimiser_states -= e.master_weights ? e.trained : 0;  // A master weight is no state of the optimiser.
+    e.states = (e.optimiser_states + e.trained / 2) / std::max<std::int64_t>(e.trained, 1);
     e.gradient_accumulation = options.gradient_accumulation;
     e.guide_training = guide_training_counts(e, options.micro_batch_size);
     e.kept = kept_needs(job);

@@ -39,8 +39,9 @@ struct LayerSum {
 struct Estimate {
   std::string model;
   std::string device;
-  std::string optimizer;    ///< Empty in inference.
-  std::int64_t states = 0;  ///< Numbers that the optimiser keeps per trained parameter.
+  std::string optimizer;              ///< Empty in inference.
+  std::int64_t states = 0;            ///< Numbers that the optimiser keeps per trained parameter, rounded.
+  std::int64_t optimiser_states = 0;  ///< All numbers that the optimiser keeps.
   bool half = false;
   bool master_weights = false;
   std::int64_t gradient_accumulation = 1;

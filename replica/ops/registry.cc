@@ -34,6 +34,10 @@ std::vector<Operator> collect() {
     if (optimizer.moments) {
       all.push_back(*optimizer.moments);
     }
+    if (optimizer.orthogonalised) {
+      all.push_back(optimizer.orthogonalised->momentum);
+      all.push_back(optimizer.orthogonalised->rule);
+    }
   }
   POPRUN_CHECK(std::ranges::all_of(all, is_complete));
   std::ranges::sort(all, {}, &Operator::kind);

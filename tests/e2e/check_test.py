@@ -37,6 +37,25 @@ schedule = linear
 
 GPT2 = BERT.replace("bert-base", "gpt2").replace("task = masked-lm\nmasks = 3\n", "")
 
+FAMILIES = {
+    "unet": "hidden = 4\nlayers = 2\n[data]\nsource = synthetic:images=3x16x16,labels=pixels",
+    "lstm": f"hidden = 8\nvocabulary = 257\nsequence-length = 6\ndropout = 0.1\n[data]\n"
+            f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
+    "dlrm-mini": "hidden = 4\nvocabulary = 10\n[data]\nsource = synthetic:clicks,sparse=4,vocabulary=10",
+    "vae": "hidden = 16\nlatent = 3\n[data]\nsource = synthetic:images=1x8x8",
+}
+FAMILY = """
+[model]
+name = {}
+{}
+micro-batch-size = 2
+[training]
+steps = 5
+gradient-accumulation = 3
+optimizer = {}
+learning-rate = 0.001
+"""
+
 SCHEDULES = 3
 RECOMPUTATIONS = 5
 OUTLINED = 2  # On 1 IPU, and with schedule grouped on several.
@@ -74,6 +93,12 @@ class Check(JobTest):
         job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
                            "--model.embedding-serialisation-factor", 4, "--model.serialised-matmuls", "c_fc=3", config=GPT2)
         self.assert_all_equal(job)
+
+    def test_of_families_and_optimisers_in_threads(self):
+        for (name, rest), optimizer in zip(FAMILIES.items(), ("muon", "lion", "adafactor", "adamw"), strict=True):
+            with self.subTest(name=name, optimizer=optimizer):
+                self.assert_all_equal(self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps",
+                                                   2, config=FAMILY.format(name, rest, optimizer)))
 
     def test_writes_a_certificate_that_a_referee_can_repeat(self):
         file = self.folder / "certificate.json"

@@ -67,15 +67,93 @@ class Lars(torch.optim.Optimizer):
                 w -= v
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al., arXiv:2302.06675, algorithm 2."""
+
+    def __init__(self, parameters, lr, betas, weight_decay):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for w in group["params"]:
+                state = self.state[w]
+                m = state.get("m", torch.zeros_like(w))
+                w -= group["lr"] * ((beta1 * m + (1 - beta1) * w.grad).sign() + group["decay"] * w)
+                state["m"] = beta2 * m + (1 - beta2) * w.grad
+
+
+class Adafactor(torch.optim.Optimizer):
+    """Shazeer and Stern, arXiv:1804.04235, as Hugging Face's class with relative_step=False, scale_parameter=False."""
+
+    def __init__(self, parameters, lr, epsilon, threshold, exponent, weight_decay):
+        super().__init__(parameters, {"lr": lr, "epsilon": epsilon, "threshold": threshold, "exponent": exponent,
+                                      "decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                state = self.state[w]
+                t = state["t"] = state.get("t", 0) + 1
+                beta = 1 - t**-group["exponent"]
+                squares = w.grad**2 + group["epsilon"]
+                mean = lambda key, now: state.update({key: beta * state.get(key, 0) + (1 - beta) * now}) or state[key]
+                if w.dim() >= 2:
+                    row, column = mean("row", squares.mean(-1)), mean("column", squares.mean(-2))
+                    v = (row / row.mean(-1, keepdim=True)).unsqueeze(-1) * column.unsqueeze(-2)
+                else:
+                    v = mean("v", squares)
+                u = w.grad / v.sqrt()
+                u /= (u.square().mean().sqrt() / group["threshold"]).clamp(min=1)
+                w -= group["lr"] * (u + group["decay"] * w)
+
+
+class Muon(torch.optim.Optimizer):
+    """Jordan et al., 2024, as torch.optim.Muon with adjust_lr_fn="match_rms_adamw" for matrices; AdamW for vectors."""
+
+    def __init__(self, parameters, lr, momentum, betas, eps, weight_decay):
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps,
+                                      "decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                step = self.of_matrix(w, group) if w.dim() >= 2 else self.of_vector(w, group)
+                w -= group["lr"] * (step + group["decay"] * w)
+
+    def of_matrix(self, w, group):
+        momentum, state = group["momentum"], self.state[w]
+        m = state["m"] = momentum * state.get("m", 0) + (1 - momentum) * w.grad
+        u = ((1 - momentum) * w.grad + momentum * m).flatten(1)
+        u = u / u.norm() if u.norm() > 0 else u
+        for _ in range(5):
+            gram = u @ u.T
+            u = 3.4445 * u + (-4.7750 * gram + 2.0315 * gram @ gram) @ u
+        return 0.2 * max(u.shape)**0.5 * u.reshape(w.shape)
+
+    def of_vector(self, w, group):
+        (beta1, beta2), state = group["betas"], self.state[w]
+        t = state["t"] = state.get("t", 0) + 1
+        m = state["m"] = beta1 * state.get("m", 0) + (1 - beta1) * w.grad
+        v = state["v"] = beta2 * state.get("v", 0) + (1 - beta2) * w.grad**2
+        return m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + group["eps"])
+
+
 class Case:
     """A random job, except for what is given: `keys` of its configuration, and its data."""
 
     def __init__(self, seed, optimizer=None, precision=None):
         draw = random.Random(seed)
-        self.optimizer = optimizer or draw.choice(["sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars"])
+        self.optimizer = optimizer or draw.choice(["sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars", "lion",
+                                                   "adafactor", "muon"])
         self.precision = precision or draw.choice(["float", "float", "half"])
+        if self.optimizer in ("lion", "muon") and precision is None:
+            self.precision = "float"  # In half precision, a gradient near 0 can have another sign, or direction.
         self.replicas = draw.choice([1, 2, 3, 4])
-        adaptive = self.optimizer in ("adam", "adamw", "lamb")
+        adaptive = self.optimizer in ("adam", "adamw", "lamb", "lion", "adafactor", "muon")
         self.keys = {
             "optimizer": self.optimizer.replace("nesterov", "momentum"),
             "nesterov": "true" if self.optimizer == "nesterov" else "false",
@@ -136,6 +214,14 @@ class Case:
         if self.optimizer in ("adam", "adamw", "lamb"):
             kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "lamb": Lamb}
             return kinds[self.optimizer](parameters, **adam)
+        if self.optimizer == "lion":
+            return Lion(parameters, lr=1, betas=(k["beta1"], k["beta2"]), weight_decay=k["weight-decay"])
+        if self.optimizer == "muon":
+            return Muon(parameters, lr=1, momentum=k["momentum"], betas=(k["beta1"], k["beta2"]), eps=k["epsilon"],
+                        weight_decay=k["weight-decay"])
+        if self.optimizer == "adafactor":
+            return Adafactor(parameters, lr=1, epsilon=1e-30, threshold=1, exponent=0.8,
+                             weight_decay=k["weight-decay"])
         if self.optimizer == "lars":
             return Lars(parameters, lr=1, momentum=k["momentum"], trust=k["trust-coefficient"], eps=k["epsilon"],
                         weight_decay=k["weight-decay"], exempts_vectors="no-decay" in k)
@@ -197,6 +283,24 @@ class Optimisers(JobTest):
                     self.assertLess(error, LIMITS[case.precision], name)
         print(f"{CASES} jobs, worst error of a weight: float {worst['float']:.1e}, "
               f"half {worst['half']:.1e}")
+
+    def test_follow_pytorch_over_60_steps(self):
+        for seed, optimizer in enumerate(("lion", "adafactor", "muon")):
+            case = Case(seed, optimizer, "float")
+            case.replicas, case.instances, case.micro_batch = 2, 1, 2
+            case.keys.update({"schedule": "cosine", "warmup-steps": 3, "clip-norm": 0, "steps": 60, "beta1": 0.9,
+                              "beta2": 0.99, "gradient-accumulation": 1, "learning-rate": 0.003, "weight-decay": 0.1,
+                              "label-smoothing": 0})
+            case.keys.pop("scale-learning-rate", None)
+            case.pieces, case.batch = 2, 4
+            numbers = numpy.random.default_rng(seed)
+            case.x = numbers.normal(0, 1, (240, FEATURES)).astype(numpy.float32)
+            case.y = numbers.integers(0, CLASSES, 240).astype(numpy.int32)
+            got, _ = self.train(case)
+            errors = [((got[name].double() - want).abs().max() / want.abs().max()).item()
+                      for name, want in case.train().items()]
+            print(f"{optimizer}: worst error of a weight after 60 steps {max(errors):.1e}")
+            self.assertLess(max(errors), 1e-5, optimizer)
 
     def test_see_the_mean_of_many_micro_batches_in_half_precision(self):
         # 3,000 equal terms: a float16 sum would stop growing at 2,048 of them, or overflow.

@@ -190,7 +190,8 @@ void draw_precision(Draw& draw, Drawn& drawn) {
 }
 
 void draw_training(Draw& draw, Drawn& drawn) {
-  const std::string optimizer = draw.one_of({"sgd", "momentum", "adam", "adamw", "lamb", "lars"});
+  const std::string optimizer =
+      draw.one_of({"sgd", "momentum", "adam", "adamw", "lamb", "lars", "lion", "adafactor", "muon"});
   drawn.arithmetic("training.optimizer", optimizer);
   if (draw.chance(optimizer == "momentum" ? 30 : 2)) {
     drawn.arithmetic("training.nesterov", "true");

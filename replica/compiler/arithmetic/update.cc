@@ -10,10 +10,12 @@
 #include "replica/base/pattern.h"
 #include "replica/base/text.h"
 #include "replica/compiler/arithmetic/differentiation.h"
+#include "replica/compiler/arithmetic/orthogonalisation.h"
 #include "replica/compiler/job/compile_options.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/ops/builder/builder.h"
+#include "replica/ops/face/kinds.h"
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/square_sum.h"
 #include "replica/program/host_contract.h"
@@ -78,27 +80,30 @@ Result<std::set<TensorId>> without_decay(Builder& builder, const Optimizer& opti
   return exempt;
 }
 
-/// Sets up the state `PARAMETER.NAME`, which has the parameter's type.
-TensorId add_state(Builder& builder, TensorId parameter, const std::string& name) {
+/// Sets up the state `PARAMETER.NAME`.
+TensorId add_state(Builder& builder, TensorId parameter, const std::string& name, const TensorType& type) {
   const std::string whole = builder.graph().tensor(parameter).name + "." + name;
-  return builder.variable(builder.graph().free_name(whole), builder.type(parameter), Role::kOptimizerState, {});
+  return builder.variable(builder.graph().free_name(whole), type, Role::kOptimizerState, {});
 }
 
 /// Sets up a master copy of the parameter, with the same initial value.
 TensorId add_master(Builder& builder, TensorId parameter) {
-  const TensorId master = add_state(builder, parameter, "master");
+  const TensorId master = add_state(builder, parameter, "master", builder.type(parameter));
   Graph& graph = builder.graph();
   graph.keep_f32(master);
   graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
   return master;
 }
 
-/// Sets up the optimiser's own tensors for the parameter, which the pass "precision" may store in float16.
-std::vector<TensorId> add_states(Builder& builder, TensorId parameter, const Optimizer& optimizer) {
+/// Sets up the optimiser's own tensors for the parameter, as for one of type `like`, which the pass "precision" may
+/// store in float16.
+std::vector<TensorId> add_states(Builder& builder, TensorId parameter, const Optimizer& optimizer,
+                                 const TensorType& like) {
   std::vector<TensorId> states;
-  for (const OptimizerState& state : optimizer.states) {
-    states.push_back(add_state(builder, parameter, state.name));
-    if (!state.may_be_half) {
+  for (const auto& [state, type] : optimizer.states_of(like)) {
+    const TensorType& own = type.shape == like.shape ? builder.type(parameter) : type;
+    states.push_back(add_state(builder, parameter, state->name, TensorType{own}));
+    if (!state->may_be_half) {
       builder.graph().keep_f32(states.back());
     }
   }
@@ -141,10 +146,52 @@ void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& at
   builder.update(optimizer.rule.kind, join(join(inputs, {scalars.rate}), by), attributes, join({weights}, states));
 }
 
+/// Appends the operators of the update of a matrix whose steps are orthogonalised.
+void add_orthogonalised(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
+                        const ParameterGradient& pair, TensorId weights, TensorId momentum,
+                        const StepScalars& scalars) {
+  Graph& graph = builder.graph();
+  const Shape shape = builder.type(pair.parameter).shape;
+  const std::int64_t columns = builder.type(pair.parameter).elements() / shape[0];
+  const std::string name = graph.free_name(graph.tensor(pair.parameter).name + ".direction");
+  const TensorId u =
+      graph.add_tensor({name, {DataType::kF32, {shape[0], columns}, Layout::kRowMajor}, Role::kActivation});
+  std::vector<TensorId> first = {weights, pair.gradient, momentum};
+  std::vector<TensorId> last = {weights, TensorId{}, scalars.rate};
+  if (scalars.factor) {
+    first.push_back(*scalars.factor);
+    last.push_back(*scalars.factor);
+  }
+  builder.update(optimizer.orthogonalised->momentum.kind, first, attributes, {momentum, u});
+  last[1] = orthogonalised(builder, name, u);
+  builder.update(optimizer.orthogonalised->rule.kind, last, attributes, {weights});
+}
+
+/// Returns the parameters that are read as embedding tables.
+std::set<TensorId> embedding_tables(const Region& forward) {
+  std::set<TensorId> tables;
+  for (const Operation& operation : forward.operations) {
+    if (operation.kind == kinds::kGather) {
+      tables.insert(operation.inputs[0]);
+    }
+  }
+  return tables;
+}
+
 void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes, bool master_weights,
-                const ParameterGradient& pair, const StepScalars& scalars) {
+                const ParameterGradient& pair, bool is_table, const StepScalars& scalars) {
   const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
-  add_rule(builder, optimizer, attributes, pair, weights, add_states(builder, pair.parameter, optimizer), scalars);
+  TensorType type = builder.type(pair.parameter);
+  if (optimizer.orthogonalised && type.shape.size() >= 2 && !is_table) {
+    add_orthogonalised(builder, optimizer, attributes, pair, weights,
+                       add_states(builder, pair.parameter, optimizer, type).at(0), scalars);
+  } else {
+    if (optimizer.orthogonalised) {
+      type.shape = {type.elements()};  // The states are those of a vector, but in the parameter's own shape.
+    }
+    add_rule(builder, optimizer, attributes, pair, weights, add_states(builder, pair.parameter, optimizer, type),
+             scalars);
+  }
   if (weights != pair.parameter) {
     builder.update("assign", {pair.parameter, weights}, {}, {pair.parameter});
   }
@@ -187,7 +234,7 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
 /// (the message lists those available), if a hyper-parameter is missing or does not belong to the optimiser, or if
 /// `no_decay` matches no parameter or all of them.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options, const std::vector<ParameterGradient>& gradients,
-                     const StepScalars& scalars) {
+                     const std::set<TensorId>& tables, const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
   POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
   POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, *optimizer, options, gradients));
@@ -198,7 +245,7 @@ Status add_optimizer(Builder& builder, const OptimizerOptions& options, const st
   }
   for (const ParameterGradient& pair : gradients) {
     add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes, options.master_weights,
-               pair, scalars);
+               pair, tables.contains(pair.parameter), scalars);
   }
   return builder.status();
 }
@@ -217,7 +264,8 @@ Status run(const CompileOptions& options, Job& job) {
     optimizer.gradient_scale /= options.loss_scaling;
   }
   add_gradient_factor(update, optimizer, step.gradients, step.scalars);
-  POPRUN_TRY(add_optimizer(update, optimizer, step.gradients, step.scalars));
+  POPRUN_TRY(
+      add_optimizer(update, optimizer, step.gradients, embedding_tables(job.graph.at(step.micro_batch)), step.scalars));
   std::vector<TensorId> told = {step.metrics};
   if (step.scalars.loss_scale) {
     told.push_back(*step.scalars.factor);

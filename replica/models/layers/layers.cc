@@ -93,8 +93,6 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, con
   if (!builder.status()) {
     return {};
   }
-  const std::int64_t given = inputs.size("classes");
-  const std::int64_t classes = given == kOfData ? inputs.classes : given;
   const TensorType needed{DataType::kI32, {dimension(builder, x, 0)}, Layout::kRowMajor};
   if (scored && builder.type(labels) != needed) {
     builder.refuse(
@@ -102,7 +100,14 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, con
                                         "has {}; save classes as integers (one-hot labels: argmax(axis=-1))",
                                         to_text(needed), to_text(builder.type(labels)))});
   }
-  if (!scored && classes < 1) {
+  const TensorId logits = linear(builder, name, x, classes_of(builder, inputs));
+  return score(builder, logits, inputs, "loss");
+}
+
+std::int64_t classes_of(Builder& builder, const ModelInputs& inputs) {
+  const std::int64_t given = inputs.size("classes");
+  const std::int64_t classes = given == kOfData ? inputs.classes : given;
+  if (!inputs.scored() && classes < 1) {
     builder.refuse({ErrorCode::kUsage,
                     "model.classes: the dataset has no labels to infer the number of classes from; "
                     "set it to the number of classes that the weights were trained for"});
@@ -111,8 +116,7 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, con
                                                    "{} classes are needed",
                                                    classes, inputs.classes - 1, inputs.classes)});
   }
-  const TensorId logits = linear(builder, name, x, classes);
-  return score(builder, logits, inputs, "loss");
+  return classes;
 }
 
 ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss) {
@@ -144,6 +148,30 @@ TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Con
                           {"dilation", Shape{1, 1}},
                           {"groups", c.groups}},
                          name);
+}
+
+TensorId conv2d_transpose(Builder& builder, const std::string& name, TensorId x, const Convolution& c) {
+  if (!builder.status()) {
+    return x;
+  }
+  const Shape s = builder.type(x).shape;
+  const std::int64_t fan_in = c.channels / c.groups * c.kernel * c.kernel;  // As PyTorch computes it from the weight.
+  const TensorId w = parameter(builder, name + ".weight",
+                               {dimension(builder, x, 1), c.channels / c.groups, c.kernel, c.kernel}, fan_in);
+  const auto size = [&c](std::int64_t in) { return (in - 1) * c.stride - 2 * c.pad + c.kernel; };
+  const TensorId y = builder.add_one("conv2d_input_gradient", {x, w},
+                                     {{"stride", Shape{c.stride, c.stride}},
+                                      {"pad", Shape{c.pad, c.pad, c.pad, c.pad}},
+                                      {"dilation", Shape{1, 1}},
+                                      {"groups", c.groups},
+                                      {"input_shape", Shape{s.at(0), c.channels, size(s.at(2)), size(s.at(3))}}},
+                                     c.bias ? name + ".spread" : name);
+  if (!c.bias) {
+    return y;
+  }
+  const TensorId bias = parameter(builder, name + ".bias", {c.channels}, fan_in);
+  const TensorId column = reshape(builder, name + ".bias.column", bias, {c.channels, 1, 1});
+  return builder.add_one("add", {y, column}, {}, name);
 }
 
 TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training) {

@@ -30,6 +30,10 @@ TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& n
 /// builder refuse (kUsage) labels that are not i32[N] or are too large for the number of classes.
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x, const ModelInputs& inputs);
 
+/// Returns the number of classes: the size "classes" if given, or else that of the data. Makes the builder refuse
+/// (kUsage) a number that is too small for the labels.
+std::int64_t classes_of(Builder& builder, const ModelInputs& inputs);
+
 /// Makes the logits the model's prediction. If the model is scored, also adds their cross entropy against the dataset's
 /// "labels", in a tensor whose name is `loss`.
 ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs, const std::string& loss);
@@ -47,6 +51,10 @@ struct Convolution {
 };
 
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
+
+/// Adds torch.nn.ConvTranspose2d, which spreads each element of x over a kernel: (H - 1) stride - 2 pad + kernel rows.
+/// NAME.weight is [input channels, channels / groups, kernel, kernel].
+TensorId conv2d_transpose(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
 
 /// Adds torch.nn.BatchNorm2d with its defaults (eps 1e-5, momentum 0.1): parameters NAME.weight (1) and NAME.bias (0),
 /// buffers NAME.running_mean (0) and NAME.running_var (1). Training normalises with the statistics of the replica's

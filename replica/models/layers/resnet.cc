@@ -13,17 +13,6 @@ namespace {
 /// divide the number of channels, there are fewer groups.
 constexpr std::int64_t kGroups = 32;
 
-TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Norm& norm) {
-  if (!builder.status() || norm.kind == Normalisation::kBatch) {
-    return batch_norm(builder, name, x, norm.training);
-  }
-  const std::int64_t channels = builder.type(x).shape[1];
-  return group_norm(builder, name, x,
-                    norm.kind == Normalisation::kGroup   ? std::gcd(kGroups, channels)
-                    : norm.kind == Normalisation::kLayer ? 1
-                                                         : channels);
-}
-
 /// Adds the end of a block: relu(y + x). If the types of x and y differ, x first passes through a 1x1 convolution.
 TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name, TensorId x, TensorId y,
                   std::int64_t stride, const Norm& norm) {
@@ -38,6 +27,17 @@ TensorId residual(Builder& builder, const std::string& name, const std::string& 
 }
 
 }  // namespace
+
+TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Norm& norm) {
+  if (!builder.status() || norm.kind == Normalisation::kBatch) {
+    return batch_norm(builder, name, x, norm.training);
+  }
+  const std::int64_t channels = builder.type(x).shape[1];
+  return group_norm(builder, name, x,
+                    norm.kind == Normalisation::kGroup   ? std::gcd(kGroups, channels)
+                    : norm.kind == Normalisation::kLayer ? 1
+                                                         : channels);
+}
 
 Sample imagenet_sample() {
   return {.tensors = {{"images", DataType::kU8, {3, 224, 224}}, {"labels", DataType::kI32, {}}}, .classes = 1000};

@@ -15,6 +15,9 @@ struct Norm {
   bool training = true;  ///< Whether batch normalisation uses the batch's own statistics.
 };
 
+/// Adds the normalisation called `name`. Group normalisation has 32 groups, or as many as divide the channels.
+TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Norm& norm);
+
 /// Configuration of one network of the family.
 struct ResNet {
   std::array<std::int64_t, 4> blocks;  ///< Blocks in each of the four stages.

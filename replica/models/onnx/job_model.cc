@@ -11,6 +11,7 @@
 
 #include "replica/base/text.h"
 #include "replica/models/layers/layers.h"
+#include "replica/models/layers/losses.h"
 #include "replica/models/layers/shapes.h"
 #include "replica/models/onnx/last_softmax.h"
 
@@ -354,8 +355,20 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     }
   }
   const std::string name = free_name(builder, "loss");
-  return loss_ == Loss::kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
-                                      : mean_squared_error(builder, name, output, labels);
+  const std::string where = fmt::format("model.loss = {}", word_of(loss_));
+  switch (loss_) {
+    case Loss::kCrossEntropy:
+      return cross_entropy(builder, name, output, labels, inputs.label_classes);
+    case Loss::kMeanSquaredError:
+      return mean_squared_error(builder, name, output, labels);
+    case Loss::kBinaryCrossEntropy:
+      return layers::binary_cross_entropy(builder, name, where, output, labels);
+    case Loss::kContrastive:
+      return layers::contrastive_loss(builder, name, where, output, labels);
+    case Loss::kCtc:
+      break;
+  }
+  return layers::ctc_loss(builder, name, where, output, labels);
 }
 
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {

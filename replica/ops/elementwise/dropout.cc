@@ -27,12 +27,6 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-std::uint64_t key_of(const Moment& now, const std::string& name) {
-  const auto words = philox(random_key(now.seed, name), now.step,
-                            (std::uint64_t{now.replica} << 32U) | std::uint64_t{now.micro_batch});
-  return (std::uint64_t{words[1]} << 32U) | words[0];
-}
-
 /// Draws are uniform integers. An element is dropped if its draw is below `threshold`.
 template <typename Draw>
 struct Drops {

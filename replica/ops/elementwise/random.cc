@@ -17,7 +17,7 @@
 ///
 /// As in dropout, an element is a pure function of (job seed, NAME, step, micro-batch, replica, position). Box and
 /// Muller, "A note on the generation of random normal deviates", 1958, gives two normal numbers for two uniform ones;
-/// the largest are 5.8.
+/// the largest are 6.7.
 namespace poprun::ops::random {
 namespace {
 
@@ -35,12 +35,6 @@ Result<std::vector<TensorType>> normal_shape(const Signature& s) {
   return shape("random_normal", s);
 }
 
-std::uint64_t key_of(const Moment& now, const std::string& name) {
-  const auto words = philox(random_key(now.seed, name), now.step,
-                            (std::uint64_t{now.replica} << 32U) | std::uint64_t{now.micro_batch});
-  return (std::uint64_t{words[1]} << 32U) | words[0];
-}
-
 using Words = std::array<std::uint32_t, 4>;
 using Numbers = std::array<float, 4>;
 
@@ -51,10 +45,11 @@ Numbers uniform(const Words& words) {
 Numbers normal(const Words& words) {
   Numbers y{};
   for (std::size_t k = 0; k < 4; k += 2) {
-    const double radius = std::sqrt(-2 * std::log(1 - static_cast<double>(unit_float(words[k]))));
-    const double angle = 2 * std::numbers::pi * static_cast<double>(unit_float(words[k + 1]));
-    y[k] = static_cast<float>(radius * std::cos(angle));
-    y[k + 1] = static_cast<float>(radius * std::sin(angle));
+    const double u = (static_cast<double>(words.at(k)) + 1) * 0x1p-32;  // In (0, 1].
+    const double radius = std::sqrt(-2 * std::log(u));
+    const double angle = 2 * std::numbers::pi * static_cast<double>(words.at(k + 1)) * 0x1p-32;
+    y.at(k) = static_cast<float>(radius * std::cos(angle));
+    y.at(k + 1) = static_cast<float>(radius * std::sin(angle));
   }
   return y;
 }
@@ -89,11 +84,13 @@ Work work(const Signature& s) {
 std::vector<Operator> operators() {
   return {{.kind = "random_uniform",
            .shape = uniform_shape,
+           .gradient = flat,
            .work = work,
            .numerics = uniform_numerics,
            .reads_moment = true},
           {.kind = "random_normal",
            .shape = normal_shape,
+           .gradient = flat,
            .work = work,
            .numerics = normal_numerics,
            .reads_moment = true}};

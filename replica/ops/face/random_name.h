@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "replica/ops/face/operator.h"
@@ -23,6 +24,10 @@ class RandomName {
   std::string name_;
   std::optional<std::size_t> salt_;
 };
+
+/// Returns the key of the numbers that an operation with this name draws now: a pure function of the job's seed, the
+/// name, the step, the micro-batch and the replica.
+std::uint64_t key_of(const Moment& now, const std::string& name);
 
 /// Returns whether the attribute with that name is a random-number key.
 bool keys_random_numbers(const std::string& attribute);

@@ -93,12 +93,11 @@ inline Work elementwise_work(const Signature& s) {
 }
 
 inline Optimizer optimizer(Operator rule) {
-  const HyperParameter::Range decay{0, 1, true, false};
   return {.rule = std::move(rule),
           .states = {{"m"}, {"v", /*may_be_half=*/false}},
           .counts_updates = true,
-          .hyper_parameters = {{"beta1", "0.9", "Decay of the running mean of the gradient", decay},
-                               {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},
+          .hyper_parameters = {update_rule::beta1("0.9"),
+                               update_rule::beta2("0.999"),
                                {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1}}}}};
 }
 

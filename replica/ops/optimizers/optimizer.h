@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "replica/ops/face/operator.h"
@@ -32,6 +33,11 @@ struct HyperParameter {
 struct OptimizerState {
   std::string name;
   bool may_be_half = true;  ///< Whether float16's range suffices. It does not for means of squared gradients.
+
+  /// Returns the state's shape for a parameter of the given shape, or nothing if such a parameter does not have this
+  /// state. If null, the state has the parameter's shape. Other shapes are possible only if the rule does not work on
+  /// shards.
+  std::optional<Shape> (*shape)(const Shape& parameter) = nullptr;
 };
 
 struct Optimizer {
@@ -57,12 +63,26 @@ struct Optimizer {
   ///   rule(w*, g, states*..., sums, rate [, step] [, factor])    ->  w, states
   std::optional<Operator> norms = {};
 
+  /// Operators for weights of at least two dimensions, unless they are embedding tables. The graph orthogonalises u
+  /// between them (compiler/arithmetic/orthogonalisation.h). Other parameters have `rule`.
+  ///
+  ///   momentum(w, g, momentum* [, factor])   ->  momentum, u [R,C], of norm 1; 0 if the factor is kSkip
+  ///   rule(w*, u, rate [, factor])           ->  w
+  struct Orthogonalised {
+    Operator momentum;
+    Operator rule;
+  };
+  std::optional<Orthogonalised> orthogonalised = {};
+
   /// The hyper-parameter that adapts the rate to each tensor, and that is 0 for tensors exempted by training.no-decay,
   /// which use the learning rate unchanged. If empty, training.no-decay changes only the weight decay.
   std::string adaptation = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }
   [[nodiscard]] const HyperParameter* find(std::string_view hyper_parameter) const;
+
+  /// Returns the states of a parameter of this type, with their types, in the order of the rule's inputs.
+  [[nodiscard]] std::vector<std::pair<const OptimizerState*, TensorType>> states_of(const TensorType& parameter) const;
 };
 
 const std::vector<Optimizer>& all_optimizers();  ///< Sorted by name.

@@ -16,6 +16,18 @@ const HyperParameter* Optimizer::find(std::string_view hyper_parameter) const {
   return found == hyper_parameters.end() ? nullptr : &*found;
 }
 
+std::vector<std::pair<const OptimizerState*, TensorType>> Optimizer::states_of(const TensorType& parameter) const {
+  std::vector<std::pair<const OptimizerState*, TensorType>> all;
+  for (const OptimizerState& state : states) {
+    if (state.shape == nullptr) {
+      all.emplace_back(&state, parameter);
+    } else if (const auto shape = state.shape(parameter.shape)) {
+      all.emplace_back(&state, TensorType{parameter.data, *shape, Layout::kRowMajor});
+    }
+  }
+  return all;
+}
+
 const std::vector<Optimizer>& all_optimizers() {
   static const std::vector<Optimizer> all = [] {
     std::vector<Optimizer> optimizers = {

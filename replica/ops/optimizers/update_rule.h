@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "replica/ops/face/operator.h"
+#include "replica/ops/optimizers/optimizer.h"
 
 /// Helpers for the operators of optimisers. Each operator takes these inputs and updates those marked * in place:
 ///
@@ -78,6 +79,20 @@ inline Work work(const Signature& s, std::int64_t flops, std::int64_t operations
   work.compute_sets = 0;
   work.update_operations = operations;
   return work;
+}
+
+/// The decays of the running means, which more than one optimiser has. `fallback`: the default.
+inline HyperParameter beta1(const char* fallback) {
+  return {"beta1",
+          fallback,
+          "Decay of the running mean of the gradient; with lion, the mean's weight in the update",
+          {{0, 1, true, false}}};
+}
+inline HyperParameter beta2(const char* fallback) {
+  return {"beta2",
+          fallback,
+          "Decay of the running mean of the squared gradient; with lion, of the gradient",
+          {{0, 1, true, false}}};
 }
 
 inline float f32(const Signature& s, const char* attribute) {

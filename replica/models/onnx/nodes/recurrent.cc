@@ -1,3 +1,5 @@
+#include "replica/models/layers/recurrent.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -80,22 +82,17 @@ class Direction {
   Result<State> lstm(std::int64_t t, const State& before) {
     POPRUN_ASSIGN(const TensorId all, gates_of(t, before.h));
     POPRUN_ASSIGN(TensorId in, gate(all, 0));
-    POPRUN_ASSIGN(TensorId out, gate(all, 1));
+    POPRUN_ASSIGN(const TensorId out, gate(all, 1));
     POPRUN_ASSIGN(TensorId forget, gate(all, 2));
-    POPRUN_ASSIGN(TensorId fresh, gate(all, 3));
+    POPRUN_ASSIGN(const TensorId fresh, gate(all, 3));
     POPRUN_ASSIGN(in, with_peephole(in, 0, *before.c));
     POPRUN_ASSIGN(forget, with_peephole(forget, 2, *before.c));
-    POPRUN_ASSIGN(in, apply(0, in));
-    POPRUN_ASSIGN(forget, apply(0, forget));
-    POPRUN_ASSIGN(fresh, apply(1, fresh));
-    POPRUN_ASSIGN(const TensorId kept, node_.add("mul", {forget, *before.c}));
-    POPRUN_ASSIGN(const TensorId added, node_.add("mul", {in, fresh}));
-    POPRUN_ASSIGN(const TensorId c, node_.add("add", {kept, added}));
-    POPRUN_ASSIGN(out, with_peephole(out, 1, c));
-    POPRUN_ASSIGN(out, apply(0, out));
-    POPRUN_ASSIGN(const TensorId shown, apply(2, c));
-    POPRUN_ASSIGN(const TensorId h, node_.add("mul", {out, shown}));
-    return State{h, c};
+    const layers::StepName name = [this](std::string_view /*what*/) { return node_.free_name(); };
+    const layers::LstmState after =
+        layers::lstm_cell(node_.builder(), name, {.in = in, .forget = forget, .fresh = fresh, .out = out}, *before.c,
+                          {functions_.at(0), functions_.at(1), functions_.at(2)}, peepholes_.at(1));
+    POPRUN_TRY(node_.builder().status());
+    return State{after.h, after.c};
   }
 
   Result<State> gru(std::int64_t t, const State& before) {

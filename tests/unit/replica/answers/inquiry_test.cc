@@ -95,6 +95,11 @@ TEST(ListModels, GivesPublishedCounts) {
   expect("t5-large", "737,668,096", "240.696360960");
   expect("llama-3.2-1b", "1,235,814,400", "2805.687386112");
   expect("llama-3.1-8b", "8,030,261,248", "16469.052096512");
+  expect("unet", "31,037,698", "192.686325760");
+  expect("lstm", "19,780,400", "0.464100000");
+  expect("lstm-large", "66,034,000", "1.785000000");
+  expect("dlrm", "540,677,217", "0.000486032");
+  expect("vae", "652,824", "0.000651200");
 }
 
 TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {

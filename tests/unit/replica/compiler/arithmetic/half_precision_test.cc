@@ -342,7 +342,8 @@ std::set<TensorId> statistics_in(const Graph& graph) {
 bool may_stay_float(const Tensor& tensor, bool half_state) {
   const bool squares_or_master = tensor.name.ends_with(".v") || tensor.name.ends_with(".master");
   return tensor.type.shape.empty() || (tensor.role == Role::kOptimizerState && (!half_state || squares_or_master)) ||
-         tensor.role == Role::kBuffer || tensor.role == Role::kMetric;
+         tensor.role == Role::kBuffer || tensor.role == Role::kMetric || tensor.role == Role::kStream ||
+         tensor.role == Role::kConstant;
 }
 
 /// The parameter is the model.

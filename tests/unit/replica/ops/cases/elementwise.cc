@@ -1,9 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <functional>
 #include <limits>
+#include <numbers>
 
+#include "replica/base/random.h"
 #include "replica/ops/face/operator.h"
+#include "replica/ops/face/random_name.h"
 #include "tests/unit/replica/ops/case.h"
 
 /// Operators that work element by element.
@@ -325,19 +329,28 @@ void add_rotary(std::vector<Case>& all) {
                  kUsual});
 }
 
-/// Returns what the float32 kernel draws; random_test checks the distribution.
-Array numbers_of(const std::string& kind, const Attributes& a) {
-  const TensorType type{DataType::kF32, a.integers("shape"), Layout::kRowMajor};
-  struct alignas(64) Floats {
-    float values[64];
-  } numbers{};
-  Operands operands;
-  operands.outputs = {reinterpret_cast<std::byte*>(numbers.values)};  // NOLINT: its bytes.
-  operands.moment = &kMoment;
-  find_operator(kind)->numerics({{}, {type}, a})->run(operands);
-  Array y(type.shape);
-  std::copy_n(numbers.values, y.values.size(), y.values.begin());
-  return y;
+/// Returns the upper 24 bits of random words, as numbers in [0, 1); random_test checks their distribution.
+Arrays uniform_numbers(const Arrays& /*in*/, const Attributes& a) {
+  Array y(a.integers("shape"));
+  const std::uint64_t key = key_of(kMoment, a.text("key"));
+  for (std::size_t i = 0; i < y.values.size(); ++i) {
+    y.values[i] = (philox(key, i / 4, 0).at(i % 4) >> 8U) * 0x1p-24;
+  }
+  return {y};
+}
+
+/// Returns the real and imaginary parts of complex normal numbers; random_test checks their distribution.
+Arrays normal_numbers(const Arrays& /*in*/, const Attributes& a) {
+  Array y(a.integers("shape"));
+  const std::uint64_t key = key_of(kMoment, a.text("key"));
+  for (std::size_t i = 0; i < y.values.size(); ++i) {
+    const auto words = philox(key, i / 4, 0);
+    const std::size_t k = i % 4 / 2 * 2;
+    const double radius = std::sqrt(-2 * std::log((words.at(k) + 1.0) / 0x1p32));
+    const auto z = std::polar(radius, 2 * std::numbers::pi * words.at(k + 1) / 0x1p32);
+    y.values[i] = i % 2 == 0 ? z.real() : z.imag();
+  }
+  return {y};
 }
 
 }  // namespace
@@ -368,13 +381,16 @@ std::vector<Case> elementwise_cases() {
                  [](const Arrays& in, const Attributes& a) { return Arrays{dropped(in[0], a)}; },
                  {.relative = 0x1p-22, .terms = 0},
                  kAll});
-  for (const char* kind : {"random_uniform", "random_normal"}) {
-    all.push_back({kind,
-                   {},
-                   {{"shape", Shape{3, 17}}, {"key", std::string{"r"}}},
-                   [kind](const Arrays&, const Attributes& a) { return Arrays{numbers_of(kind, a)}; },
-                   {.relative = 0x1p-22, .terms = 0}});
-  }
+  all.push_back({"random_uniform",
+                 {},
+                 {{"shape", Shape{3, 17}}, {"key", std::string{"u"}}},
+                 uniform_numbers,
+                 {.relative = 0x1p-22, .terms = 0}});
+  all.push_back({"random_normal",
+                 {},
+                 {{"shape", Shape{3, 17}}, {"key", std::string{"n"}}},
+                 normal_numbers,
+                 {.relative = 0x1p-22, .terms = 0}});
   const std::pair<const char*, std::uint32_t (*)(std::uint32_t, std::uint32_t)> kBits[] = {
       {"bit_and", [](std::uint32_t a, std::uint32_t b) { return a & b; }},
       {"bit_or", [](std::uint32_t a, std::uint32_t b) { return a | b; }},

@@ -136,6 +136,182 @@ void add_adam(std::vector<Case>& all) {
                2, 2));
 }
 
+void add_lion(std::vector<Case>& all) {
+  // No mix of m and g is close enough to 0 for rounding to change its sign.
+  const Attributes a{{"scale", 0.5}, {"weight_decay", kDecay}, {"beta1", kBeta1}, {"beta2", kBeta2}};
+  using Numbers = std::vector<double>;
+  add_rule(all, "lion", a, {single({kCount}, 0.5, 1)}, {scalar(0.1)},
+           each(
+               [](double w, double g, const Numbers& m, const Numbers& by) {
+                 const double mixed = kBeta1 * m[0] + (1 - kBeta1) * g;
+                 const double sign = mixed > 0 ? 1 : mixed < 0 ? -1 : 0;
+                 return Numbers{w - by[0] * (sign + kDecay * w), kBeta2 * m[0] + (1 - kBeta2) * g};
+               },
+               1, 1));
+}
+
+double size_of(const Array& x) {
+  double squares = 0;
+  for (const double value : x.values) {
+    squares += value * value;
+  }
+  return std::sqrt(squares);
+}
+
+/// Computes Muon's first operator for matrices, with an optional factor as the last input.
+Arrays muon_momentum(const Arrays& in, const Attributes& a) {
+  const double factor = in.size() == 4 ? in[3].values[0] : 1;
+  const std::int64_t R = in[0].shape[0];
+  Array u({R, static_cast<std::int64_t>(in[0].values.size()) / R});
+  Array m = in[2];
+  for (std::size_t i = 0; factor >= 0 && i < m.values.size(); ++i) {
+    const double G = in[1].values[i] * a.real("scale") * factor;
+    m.values[i] = a.real("momentum") * m.values[i] + (1 - a.real("momentum")) * G;
+    u.values[i] = (1 - a.real("momentum")) * G + a.real("momentum") * m.values[i];
+  }
+  const double norm = size_of(u);
+  for (double& value : u.values) {
+    value /= norm > 0 ? norm : 1;
+  }
+  return {m, u};
+}
+
+Arrays muon_matrix(const Arrays& in, const Attributes& a) {
+  const double size = 0.2 * std::sqrt(static_cast<double>(std::max(in[1].shape[0], in[1].shape[1])));
+  Array w = in[0];
+  for (std::size_t i = 0; i < w.values.size(); ++i) {
+    w.values[i] -= in[2].values[0] * (size * in[1].values[i] + a.real("weight_decay") * w.values[i]);
+  }
+  return {in.size() == 4 && in[3].values[0] < 0 ? in[0] : w};
+}
+
+void add_muon(std::vector<Case>& all) {
+  const Attributes a{{"scale", 0.5},    {"weight_decay", kDecay}, {"beta1", kBeta1},
+                     {"beta2", kBeta2}, {"epsilon", kEpsilon},    {"momentum", 0.95}};
+  using Numbers = std::vector<double>;
+  add_rule(all, "muon", a, {single({kCount}), single({kCount}, 0.01, 0.5)}, {scalar(0.1), scalar(kStep)},
+           each(
+               [](double w, double g, const Numbers& s, const Numbers& by) {
+                 const AdamMoments now = moments(g, s);
+                 return Numbers{w - by[0] * (direction(now) + kDecay * w), now.m, now.v};
+               },
+               2, 2));
+  for (const Input& w : {half({5, 3, 2}), single({5, 3, 2})}) {
+    const std::vector<Input> first = {w, half({5, 3, 2}), single({5, 3, 2})};
+    const std::vector<Input> last = {w, half({5, 6}), scalar(0.1)};
+    all.push_back({"muon_momentum", first, a, muon_momentum, {0x1p-20, 4}, kUsual, {2}});
+    all.push_back({"muon_matrix", last, a, muon_matrix, {0x1p-20, 4}, kUsual, {0}});
+    for (const double factor : {0.25, -1.0}) {
+      for (const bool is_first : {true, false}) {
+        std::vector<Input> with_factor = is_first ? first : last;
+        with_factor.push_back(scalar(factor));
+        all.push_back({is_first ? "muon_momentum" : "muon_matrix",
+                       with_factor,
+                       a,
+                       is_first ? muon_momentum : muon_matrix,
+                       factor < 0 ? kExact : Error{0x1p-20, 4},
+                       kUsual,
+                       {std::size_t{is_first ? 2U : 0U}}});
+      }
+    }
+  }
+}
+
+/// Returns V of Adafactor's definition and the new states: those of a vector or of one matrix [R,C].
+Arrays factored_squares(const Arrays& in, const Array& squares, double beta) {
+  const auto moved = [beta](double before, double now) { return beta * before + (1 - beta) * now; };
+  if (squares.shape.size() < 2) {
+    Array v = in[2];
+    for (std::size_t i = 0; i < v.values.size(); ++i) {
+      v.values[i] = moved(v.values[i], squares.values[i]);
+    }
+    return {v, v};
+  }
+  const auto R = static_cast<std::size_t>(squares.shape[0]);
+  const auto C = static_cast<std::size_t>(squares.shape[1]);
+  std::vector<double> of_rows(R, 0);
+  std::vector<double> of_columns(C, 0);
+  for (std::size_t i = 0; i < R * C; ++i) {
+    of_rows[i / C] += squares.values[i] / static_cast<double>(C);
+    of_columns[i % C] += squares.values[i] / static_cast<double>(R);
+  }
+  Array row = in[2];
+  Array column = in[3];
+  double mean = 0;
+  for (std::size_t r = 0; r < R; ++r) {
+    row.values[r] = moved(row.values[r], of_rows[r]);
+    mean += row.values[r] / static_cast<double>(R);
+  }
+  for (std::size_t c = 0; c < C; ++c) {
+    column.values[c] = moved(column.values[c], of_columns[c]);
+  }
+  Array V(squares.shape);
+  for (std::size_t i = 0; i < R * C; ++i) {
+    V.values[i] = row.values[i / C] * column.values[i % C] / mean;
+  }
+  return {V, row, column};
+}
+
+Arrays adafactor(const Arrays& in, const Attributes& a) {
+  const std::size_t states = in[0].shape.size() < 2 ? 1 : 2;
+  const double factor = in.size() > 4 + states ? in.back().values[0] : 1;
+  if (factor < 0) {
+    Arrays unchanged = {in[0]};
+    unchanged.insert(unchanged.end(), in.begin() + 2, in.begin() + 2 + static_cast<std::ptrdiff_t>(states));
+    return unchanged;
+  }
+  const double beta = 1 - std::pow(in[3 + states].values[0], -a.real("decay-exponent"));
+  Array G = in[1];
+  Array squares = in[1];
+  for (std::size_t i = 0; i < G.values.size(); ++i) {
+    G.values[i] *= a.real("scale") * factor;
+    squares.values[i] = G.values[i] * G.values[i] + a.real("square-epsilon");
+  }
+  Arrays out = factored_squares(in, squares, beta);
+  double sum = 0;
+  for (std::size_t i = 0; i < G.values.size(); ++i) {
+    G.values[i] /= std::sqrt(out[0].values[i]);
+    sum += G.values[i] * G.values[i];
+  }
+  const double rms = std::sqrt(sum / static_cast<double>(G.values.size()));
+  const double clip = std::max(1.0, rms / a.real("clip-threshold"));
+  out[0] = in[0];
+  for (std::size_t i = 0; i < G.values.size(); ++i) {
+    double& w = out[0].values[i];
+    w -= in[2 + states].values[0] * (G.values[i] / clip + a.real("weight_decay") * w);
+  }
+  return out;
+}
+
+void add_adafactor(std::vector<Case>& all) {
+  Attributes a{{"scale", 0.5},
+               {"weight_decay", kDecay},
+               {"square-epsilon", 1e-3},
+               {"clip-threshold", 0.75},
+               {"decay-exponent", 0.8}};
+  for (const Shape& shape : {Shape{43}, Shape{5, 19}, Shape{}}) {
+    const bool matrix = shape.size() == 2;
+    for (const Input& w : {half(shape), single(shape)}) {
+      std::vector<Input> inputs = {w, half(shape)};
+      for (const Shape& state : matrix ? std::vector<Shape>{{5}, {19}} : std::vector<Shape>{shape}) {
+        inputs.push_back(single(state, 0.01, 0.5));
+      }
+      inputs.push_back(scalar(0.1));
+      inputs.push_back(scalar(kStep));
+      const std::vector<std::size_t> in_place =
+          matrix ? std::vector<std::size_t>{0, 2, 3} : std::vector<std::size_t>{0, 2};
+      const Error error{0x1p-19, 4};
+      all.push_back({"adafactor", inputs, a, adafactor, error, kUsual, in_place});
+      for (const double factor : {0.25, -1.0}) {
+        std::vector<Input> with_factor = inputs;
+        with_factor.push_back(scalar(factor));
+        all.push_back({"adafactor", with_factor, a, adafactor, factor < 0 ? kExact : error, kUsual, in_place});
+      }
+    }
+    a.set("clip-threshold", 100.0);
+  }
+}
+
 constexpr std::size_t kDigits = 38;
 constexpr double kUnit = 0x1p-298;
 
@@ -350,6 +526,9 @@ std::vector<Case> update_cases() {
   std::vector<Case> all;
   add_descent(all);
   add_adam(all);
+  add_lion(all);
+  add_adafactor(all);
+  add_muon(all);
   add_lamb(all);
   add_lars(all);
   add_factors(all);

@@ -44,6 +44,11 @@ TEST(Random, NormalNumbersHaveTheMomentsOfTheirDistribution) {
   EXPECT_NEAR(moment_of(y, 2), 1, 4 * std::sqrt(2.0 / kDrawn));
   EXPECT_NEAR(moment_of(y, 3), 0, 4 * std::sqrt(15.0 / kDrawn));
   EXPECT_NEAR(moment_of(y, 4), 3, 4 * std::sqrt(96.0 / kDrawn));
+  double of_neighbours = 0;
+  for (std::size_t i = 0; i + 1 < y.size(); ++i) {
+    of_neighbours += static_cast<double>(y[i]) * static_cast<double>(y[i + 1]);
+  }
+  EXPECT_NEAR(of_neighbours / kDrawn, 0, 4 * std::sqrt(1.0 / kDrawn));
 }
 
 TEST(Random, IsAFunctionOfKeySeedStepMicroBatchAndReplica) {

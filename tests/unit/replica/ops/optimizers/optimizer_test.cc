@@ -33,6 +33,7 @@ constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.99;
 constexpr double kEpsilon = 1e-6;
 constexpr double kTrust = 0.1;
+constexpr double kLion = 0.99;  ///< Lion's beta2.
 
 Attributes attributes_of(const std::string& kind) {
   Attributes attributes{{"scale", kScale}, {"weight_decay", kDecay}};
@@ -43,21 +44,34 @@ Attributes attributes_of(const std::string& kind) {
     attributes.set("momentum", kMomentum);
     attributes.set("trust-coefficient", kTrust);
     attributes.set("epsilon", kEpsilon);
+  } else if (kind == "lion") {
+    attributes.set("beta1", kBeta1);
+    attributes.set("beta2", kLion);
+  } else if (kind == "adafactor") {
+    attributes.set("square-epsilon", 1e-30);
+    attributes.set("clip-threshold", 1.0);
+    attributes.set("decay-exponent", 0.8);
   } else if (kind != "sgd") {
     attributes.set("beta1", kBeta1);
     attributes.set("beta2", kBeta2);
     attributes.set("epsilon", kEpsilon);
+    if (kind == "muon") {
+      attributes.set("momentum", kMomentum);
+    }
   }
   return attributes;
 }
 
 bool takes_step(const std::string& kind) {
-  return attributes_of(kind).has("beta1");
+  return attributes_of(kind).has("epsilon") ? attributes_of(kind).has("beta1") : kind == "adafactor";
+}
+
+std::size_t states_of(const std::string& kind) {
+  return kind == "adafactor" ? 1 : takes_step(kind) ? 2 : kind == "sgd" ? 0 : 1;
 }
 
 UpdateRunner runner_of(const std::string& kind, const std::vector<float>& weights) {
-  const std::size_t states = takes_step(kind) ? 2 : kind == "sgd" ? 0 : 1;
-  return {kind == "nesterov" ? "momentum" : kind, attributes_of(kind), weights, states,
+  return {kind == "nesterov" ? "momentum" : kind, attributes_of(kind), weights, states_of(kind),
           takes_step(kind) ? std::size_t{1} : std::size_t{0}};
 }
 
@@ -76,8 +90,16 @@ struct Naive {
   std::vector<double> v = std::vector<double>(w.size());
 
   void step(const std::string& kind, const std::vector<float>& g, int t) {
+    if (kind == "adafactor") {
+      of_vector(g, t);
+      return;
+    }
     if (takes_step(kind)) {
       adaptive(kind, g, t);
+      return;
+    }
+    if (kind == "lion") {
+      signed_step(g);
       return;
     }
     if (kind == "lars") {
@@ -88,6 +110,32 @@ struct Naive {
       const double d = kScale * static_cast<double>(g[i]) + kDecay * w[i];
       m[i] = kMomentum * m[i] + d;
       w[i] -= kRate * (kind == "sgd" ? d : kind == "momentum" ? m[i] : d + kMomentum * m[i]);
+    }
+  }
+
+  void signed_step(const std::vector<float>& g) {
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const double G = kScale * static_cast<double>(g[i]);
+      const double mixed = kBeta1 * m[i] + (1 - kBeta1) * G;
+      w[i] -= kRate * ((mixed > 0 ? 1 : -1) + kDecay * w[i]);
+      m[i] = kLion * m[i] + (1 - kLion) * G;
+    }
+  }
+
+  /// Adafactor's update of a vector.
+  void of_vector(const std::vector<float>& g, int t) {
+    const double beta = 1 - std::pow(t, -0.8);
+    std::vector<double> update(w.size());
+    double squares = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      const double G = kScale * static_cast<double>(g[i]);
+      v[i] = beta * v[i] + (1 - beta) * (G * G + 1e-30);
+      update[i] = G / std::sqrt(v[i]);
+      squares += update[i] * update[i];
+    }
+    const double clip = std::max(1.0, std::sqrt(squares / static_cast<double>(w.size())));
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      w[i] -= kRate * (update[i] / clip + kDecay * w[i]);
     }
   }
 
@@ -170,7 +218,8 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule,
-                         ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars"));
+                         ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars", "lion",
+                                           "adafactor", "muon"));
 
 /// An operator of an optimiser, with its inputs and the number of its outputs.
 struct Declared {
@@ -182,7 +231,7 @@ struct Declared {
 std::vector<Declared> declared_by(const Optimizer& optimizer) {
   const TensorType tensor{DataType::kF32, {5}, {}};
   const TensorType scalar{DataType::kF32, {}, {}};
-  const std::size_t states = optimizer.states.size();
+  const std::size_t states = optimizer.states_of(tensor).size();
   const std::size_t counts = optimizer.counts_updates ? 1 : 0;
   Attributes attributes{{"scale", 1.0}, {"weight_decay", 0.0}};
   for (const HyperParameter& own : optimizer.hyper_parameters) {
@@ -208,10 +257,10 @@ std::vector<Declared> declared_by(const Optimizer& optimizer) {
 }
 
 TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
-  for (const char* kind : {"sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars"}) {
+  for (const char* kind : {"sgd", "momentum", "nesterov", "adam", "adamw", "lamb", "lars", "lion"}) {
     SCOPED_TRACE(kind);
     const std::vector<float> weights = {1, -2, 4};
-    const std::size_t states = takes_step(kind) ? 2 : std::string_view{kind} == "sgd" ? 0 : 1;
+    const std::size_t states = states_of(kind);
     const auto after = [&](float factor) {
       UpdateRunner runner{std::string_view{kind} == "nesterov" ? "momentum" : kind, attributes_of(kind), weights,
                           states, takes_step(kind) ? std::size_t{2} : std::size_t{1}};

@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Trains a small model of a family for 60 steps and compares the losses and weights with PyTorch in float64, from the
+same weights and the same rows of the data: U-Net, DLRM, LSTM and VAE; and the losses of ONNX models.
+"""
+import unittest
+
+from torch_arrays import read, write  # First, because it finds PyTorch.
+
+import numpy
+import torch
+import torch.nn.functional as F
+from emulated_job import JobTest
+from onnx_file import attribute, field, int64s, node, tensor, value_info
+
+STEPS = 60
+
+
+class Trained:
+    """The real command's losses and weights, and PyTorch's."""
+
+    def __init__(self, test, model, keys, arrays, weights, loss, *, replicas=2, micro_batch=3, rate=0.05,
+                 precision="float", options=(), noise=None, buffers=()):
+        """`model` is a name, or the bytes of an ONNX file with the weights."""
+        self.replicas, self.micro_batch, self.loss = replicas, micro_batch, loss
+        self.arrays = {name: torch.tensor(array) for name, array in arrays.items()}
+        data, start = test.folder / "data.npz", test.folder / "start.safetensors"
+        numpy.savez(data, **arrays)
+        write(start, {**weights, **dict(buffers)})
+        if isinstance(model, bytes):
+            (test.folder / "net.onnx").write_bytes(model)
+            keys = {"onnx": test.folder / "net.onnx", **keys}
+        else:
+            keys = {"name": model, "initial-weights": start, **keys}
+        job = test.run_job("-n", replicas, "--num-instances", 1, *options, config="\n".join([
+            "[model]", *(f"{key} = {value}" for key, value in keys.items()), f"precision = {precision}",
+            "[data]", f"source = npz:{data}", "order = sequential", f"micro-batch-size = {micro_batch}",
+            "[training]", f"steps = {STEPS}", "optimizer = momentum", "momentum = 0.9", f"learning-rate = {rate}",
+            "evaluate = false", ""]))
+        self.job = job
+        self.losses = [float(row["loss"]) for row in job.metrics() if row["split"] == "train"]
+        self.weights = read(job.output_dir / "weights.safetensors")
+        p = {name: torch.tensor(array).double().requires_grad_() for name, array in weights.items()}
+        optimizer = torch.optim.SGD(p.values(), lr=rate, momentum=0.9)
+        self.theirs = []
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            total = 0
+            for replica in range(replicas):
+                begin = (step * replicas + replica) * micro_batch
+                rows = {name: array[begin:begin + micro_batch] for name, array in self.arrays.items()}
+                mean = loss(p, rows, *([] if noise is None else [noise(job, step)])) / replicas
+                mean.backward()
+                total += mean.item()
+            self.theirs.append(total)
+            optimizer.step()
+        self.expected = p
+
+    def check(self, test, name):
+        test.assertEqual(len(self.losses), STEPS)
+        error = abs(self.losses[-1] - self.theirs[-1])
+        worst = max(((self.weights[key].double() - want).abs().max() / want.abs().max()).item()
+                    for key, want in self.expected.items())
+        print(f"{name}: loss {self.theirs[0]:.6f} -> {self.theirs[-1]:.6f}, last loss off by {error:.1e}, "
+              f"worst weight by {worst:.1e}")
+        test.assertLess(self.theirs[-1], 0.95 * self.theirs[0], "nothing is learnt, so nothing is tested")
+        test.assertLess(error, 1e-4)
+        test.assertLess(worst, 1e-3)
+
+
+def drawn(seed, shapes, deviation=0.3):
+    numbers = numpy.random.default_rng(seed)
+    return {name: numbers.normal(0, deviation, shape).astype(numpy.float32) for name, shape in shapes.items()}
+
+
+def repeated(array, rows, of=24):
+    """Repeats the first rows, so that 60 steps learn them."""
+    return numpy.concatenate([array[:of]] * (rows // of + 1))[:rows]
+
+
+ITEMS = STEPS * 2 * 3
+
+
+class Lstm(JobTest):
+    V, H, T = 11, 8, 5
+
+    def weights(self):
+        gates = {f"rnn.{kind}_l{k}": shape for k in range(2) for kind, shape in (
+            ("weight_ih", (4 * self.H, self.H)), ("weight_hh", (4 * self.H, self.H)), ("bias_ih", (4 * self.H,)),
+            ("bias_hh", (4 * self.H,)))}
+        return drawn(1, {"encoder.weight": (self.V, self.H), **gates, "decoder.weight": (self.V, self.H),
+                         "decoder.bias": (self.V,)})
+
+    def loss(self, p, rows):
+        rnn = torch.nn.LSTM(self.H, self.H, num_layers=2, batch_first=True).double()
+        names = [name for name, _ in rnn.named_parameters()]
+        x = F.embedding(rows["input_ids"].long(), p["encoder.weight"])
+        zero = torch.zeros(2, x.shape[0], self.H, dtype=torch.float64)
+        x = torch._VF.lstm(x, (zero, zero), [p[f"rnn.{name}"] for name in names], True, 2, 0.0, True, False, True)[0]
+        logits = F.linear(x, p["decoder.weight"], p["decoder.bias"])
+        return F.cross_entropy(logits.flatten(0, 1), rows["labels"].long().flatten())
+
+    def test_follows_pytorch(self):
+        numbers = numpy.random.default_rng(2)
+        tokens = repeated(numbers.integers(0, self.V, (24, self.T + 1)).astype(numpy.int32), ITEMS)
+        arrays = {"input_ids": tokens[:, :-1].copy(), "labels": tokens[:, 1:].copy()}
+        keys = {"hidden": self.H, "layers": 2, "vocabulary": self.V, "sequence-length": self.T}
+        Trained(self, "lstm", keys, arrays, self.weights(), self.loss, rate=0.1).check(self, "lstm")
+        half = Trained(self, "lstm", keys, arrays, self.weights(), self.loss, rate=0.1, precision="half")
+        self.assertAlmostEqual(half.losses[-1], half.theirs[-1], delta=0.05)
+
+
+class Dlrm(JobTest):
+    DENSE, TABLES, ROWS, D = 5, 3, 7, 4
+
+    def weights(self):
+        inputs = self.D + (self.TABLES + 1) * self.TABLES // 2
+        return drawn(3, {"bot_l.0.weight": (64, self.DENSE), "bot_l.0.bias": (64,), "bot_l.2.weight": (self.D, 64),
+                         "bot_l.2.bias": (self.D,), "top_l.0.weight": (64, inputs), "top_l.0.bias": (64,),
+                         "top_l.2.weight": (1, 64), "top_l.2.bias": (1,),
+                         **{f"emb_l.{k}.weight": (self.ROWS, self.D) for k in range(self.TABLES)}})
+
+    def loss(self, p, rows):
+        layer = lambda name, x: F.linear(x, p[name + ".weight"], p[name + ".bias"])
+        x = F.relu(layer("bot_l.2", F.relu(layer("bot_l.0", rows["dense"].double()))))
+        features = torch.stack([x] + [F.embedding(rows["sparse"][:, k].long(), p[f"emb_l.{k}.weight"])
+                                      for k in range(self.TABLES)], 1)
+        products = features @ features.transpose(1, 2)
+        below = torch.tril_indices(self.TABLES + 1, self.TABLES + 1, -1)
+        z = torch.cat([x, products[:, below[0], below[1]]], 1)
+        logit = layer("top_l.2", F.relu(layer("top_l.0", z)))[:, 0]
+        return F.binary_cross_entropy_with_logits(logit, rows["labels"].double())
+
+    def test_follows_pytorch(self):
+        numbers = numpy.random.default_rng(4)
+        arrays = {"dense": repeated(numbers.normal(0, 1, (24, self.DENSE)).astype(numpy.float32), ITEMS),
+                  "sparse": repeated(numbers.integers(0, self.ROWS, (24, self.TABLES)).astype(numpy.int32), ITEMS),
+                  "labels": repeated(numbers.integers(0, 2, 24).astype(numpy.int32), ITEMS)}
+        keys = {"hidden": self.D, "vocabulary": self.ROWS}
+        Trained(self, "dlrm-mini", keys, arrays, self.weights(), self.loss, rate=0.02).check(self, "dlrm-mini")
+        soft = {**arrays, "labels": repeated(numbers.uniform(0, 1, 24).astype(numpy.float32), ITEMS)}
+        soft = Trained(self, "dlrm-mini", keys, soft, self.weights(), self.loss, rate=0.02, precision="half")
+        self.assertAlmostEqual(soft.losses[-1], soft.theirs[-1], delta=0.02)
+
+
+class Unet(JobTest):
+    C = 4
+
+    def weights(self):
+        shapes = {}
+
+        def double(name, inputs, channels):
+            for k, i in ((0, inputs), (3, channels)):
+                shapes[f"{name}.double_conv.{k}.weight"] = (channels, i, 3, 3)
+                for kind in ("weight", "bias"):
+                    shapes[f"{name}.double_conv.{k + 1}.{kind}"] = (channels,)
+
+        double("inc", 3, self.C)
+        double("down1.maxpool_conv.1", self.C, 2 * self.C)
+        double("down2.maxpool_conv.1", 2 * self.C, 4 * self.C)
+        for level, channels in ((1, 4 * self.C), (2, 2 * self.C)):
+            shapes[f"up{level}.up.weight"] = (channels, channels // 2, 2, 2)
+            shapes[f"up{level}.up.bias"] = (channels // 2,)
+            double(f"up{level}.conv", channels, channels // 2)
+        shapes["outc.conv.weight"], shapes["outc.conv.bias"] = (3, self.C, 1, 1), (3,)
+        weights = drawn(5, shapes)
+        return {name: array + 1 if array.ndim == 1 and name.endswith(".weight") else array
+                for name, array in weights.items()}
+
+    def loss(self, p, rows):
+        def double(name, x):
+            for k in (0, 3):
+                x = F.conv2d(x, p[f"{name}.double_conv.{k}.weight"], padding=1)
+                norm = f"{name}.double_conv.{k + 1}."
+                x = F.relu(F.batch_norm(x, None, None, p[norm + "weight"], p[norm + "bias"], training=True))
+            return x
+
+        x1 = double("inc", rows["images"].double())
+        x2 = double("down1.maxpool_conv.1", F.max_pool2d(x1, 2))
+        x = double("down2.maxpool_conv.1", F.max_pool2d(x2, 2))
+        for level, skipped in ((1, x2), (2, x1)):
+            name = f"up{level}."
+            x = F.conv_transpose2d(x, p[name + "up.weight"], p[name + "up.bias"], stride=2)
+            x = double(name + "conv", torch.cat([skipped, x], 1))
+        logits = F.conv2d(x, p["outc.conv.weight"], p["outc.conv.bias"])
+        return F.cross_entropy(logits, rows["labels"].long(), ignore_index=-1)
+
+    def test_follows_pytorch(self):
+        numbers = numpy.random.default_rng(6)
+        images = repeated(numbers.normal(0, 1, (24, 3, 16, 16)).astype(numpy.float32), ITEMS)
+        labels = (images[:, 0] > 0).astype(numpy.int32) + (images[:, 1] > 0.5)
+        labels[:, 3, 5] = -1  # One pixel of each image does not count.
+        arrays = {"images": images, "labels": labels.astype(numpy.int32)}
+        keys = {"hidden": self.C, "layers": 2}
+        weights = self.weights()
+        norms = [name.removesuffix(".bias") for name, array in weights.items()
+                 if name.endswith(".bias") and weights[name.removesuffix("bias") + "weight"].ndim == 1]
+        buffers = {f"{norm}.{kind}": numpy.full(weights[norm + ".bias"].shape, value, numpy.float32)
+                   for norm in norms for kind, value in (("running_mean", 0), ("running_var", 1))}
+        common = {"rate": 0.01, "buffers": buffers}
+        Trained(self, "unet", keys, arrays, weights, self.loss, **common).check(self, "unet")
+        half = Trained(self, "unet", keys, arrays, weights, self.loss, **common, precision="half")
+        self.assertAlmostEqual(half.losses[-1], half.theirs[-1], delta=0.05)
+
+
+class Vae(JobTest):
+    PIXELS, H, Z, MICRO_BATCH = 12, 16, 3, 6
+
+    def weights(self):
+        shapes = {"fc1": (self.H, self.PIXELS), "fc21": (self.Z, self.H), "fc22": (self.Z, self.H),
+                  "fc3": (self.H, self.Z), "fc4": (self.PIXELS, self.H)}
+        return drawn(7, {f"{name}.{kind}": shape if kind == "weight" else shape[:1]
+                         for name, shape in shapes.items() for kind in ("weight", "bias")})
+
+    def loss(self, p, rows, noise):
+        layer = lambda name, x: F.linear(x, p[name + ".weight"], p[name + ".bias"])
+        x = rows["images"].double()
+        h = F.relu(layer("fc1", x))
+        mean, log_variance = layer("fc21", h), layer("fc22", h)
+        z = mean + (0.5 * log_variance).exp() * noise
+        logits = layer("fc4", F.relu(layer("fc3", z)))
+        entropy = F.binary_cross_entropy_with_logits(logits, x, reduction="sum")
+        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum()
+        return (entropy + divergence) / len(x)
+
+    def noise(self, job, step):
+        return read(job.output_dir / f"dump-step-{step + 1}.safetensors")["noise"].double()
+
+    def test_follows_pytorch_with_the_same_noise(self):
+        numbers = numpy.random.default_rng(8)
+        arrays = {"images": repeated(numbers.uniform(0, 1, (24, self.PIXELS)).round().astype(numpy.float32), ITEMS),
+                  "labels": numpy.zeros(ITEMS, numpy.int32)}
+        dumped = "^noise$@" + ",".join(str(step + 1) for step in range(STEPS))
+        trained = Trained(self, "vae", {"hidden": self.H, "latent": self.Z}, arrays, self.weights(), self.loss,
+                          replicas=1, micro_batch=self.MICRO_BATCH, rate=0.005,
+                          options=["--report.dump-tensors", dumped], noise=self.noise)
+        trained.check(self, "vae")
+        noise = torch.stack([self.noise(trained.job, step) for step in range(STEPS)])
+        size = noise.numel()
+        self.assertLess(abs(noise.mean()), 4 / size**0.5)
+        self.assertLess(abs(noise.var() - 1), 4 * (2 / size)**0.5)
+        correlation = (noise[1:] * noise[:-1]).mean()
+        print(f"vae: noise of {size} numbers, mean {noise.mean():.4f}, variance {noise.var():.4f}, "
+              f"correlation of steps {correlation:.4f}")
+        self.assertLess(abs(correlation), 4 / size**0.5)
+
+
+def onnx_model(nodes, weights, output, constants=()):
+    graph = b"".join([*(field(1, one) for one in nodes), field(2, "net"),
+                      *(field(5, tensor(name, w.shape, w.flatten().tolist())) for name, w in weights.items()),
+                      *(field(5, constant) for constant in constants),
+                      field(11, value_info("x", ["N", Losses.FEATURES])), field(12, value_info("y", output))])
+    return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+
+
+class Losses(JobTest):
+    """Losses of ONNX models that no other test compares with PyTorch."""
+    FEATURES = 6
+
+    def setUp(self):
+        super().setUp()
+        numbers = numpy.random.default_rng(9)
+        self.x = repeated(numbers.normal(0, 1, (24, self.FEATURES)).astype(numpy.float32), ITEMS)
+        self.numbers = numbers
+
+    def train(self, name, model, weights, labels, loss, **keywords):
+        arrays = {"x": self.x, "y": labels}
+        for precision in ("float", "half"):
+            trained = Trained(self, model, {"loss": name}, arrays, weights, loss, precision=precision, **keywords)
+            if precision == "float":
+                trained.check(self, name)
+            else:
+                self.assertAlmostEqual(trained.losses[-1], trained.theirs[-1], delta=0.03 * trained.theirs[0])
+
+    def test_binary_cross_entropy_of_several_labels(self):
+        weights = drawn(10, {"w": (self.FEATURES, 4)})
+        model = onnx_model([node("MatMul", ["x", "w"], "y")], weights, ["N", 4])
+        labels = repeated(self.numbers.uniform(0, 1, (24, 4)).round(1).astype(numpy.float32), ITEMS)
+        self.train("binary-cross-entropy", model, weights, labels,
+                   lambda p, rows: F.binary_cross_entropy_with_logits(rows["x"].double() @ p["w"], rows["y"].double()))
+
+    def test_contrastive_loss_of_pairs(self):
+        weights = drawn(11, {"a": (self.FEATURES, 5), "b": (self.FEATURES, 5)})
+        model = onnx_model([node("MatMul", ["x", "a"], "left"), node("MatMul", ["x", "b"], "right"),
+                            node("Transpose", ["right"], "columns", attributes=[attribute("perm", [1, 0])]),
+                            node("MatMul", ["left", "columns"], "y")], weights, ["N", "N"])
+
+        def loss(p, rows):
+            logits = (rows["x"].double() @ p["a"]) @ (rows["x"].double() @ p["b"]).T
+            own = torch.arange(len(logits))
+            return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+        self.train("contrastive", model, weights, numpy.zeros(ITEMS, numpy.int32), loss, rate=0.02)
+
+    def test_ctc(self):
+        T, C = 7, 4
+        weights = drawn(12, {"w": (self.FEATURES, T * C)})
+        model = onnx_model([node("MatMul", ["x", "w"], "flat"), node("Reshape", ["flat", "shape"], "y")], weights,
+                           ["N", T, C], [int64s("shape", [3], [-1, T, C])])
+        labels = self.numbers.integers(1, C, (24, 3)).astype(numpy.int32)
+        labels[::3, 2] = -1  # Shorter.
+        labels[1::4, 1] = labels[1::4, 0]  # Repeated: needs a blank between.
+        labels = repeated(labels, ITEMS)
+
+        def loss(p, rows):
+            frames = (rows["x"].double() @ p["w"]).reshape(-1, T, C).log_softmax(2).transpose(0, 1)
+            lengths = (rows["y"] >= 0).sum(1)
+            inputs = torch.full((len(lengths),), T)
+            return F.ctc_loss(frames, rows["y"].clamp(min=0).long(), inputs, lengths, reduction="sum") / lengths.sum()
+
+        self.train("ctc", model, weights, labels, loss)
+
+
+if __name__ == "__main__":
+    unittest.main()
