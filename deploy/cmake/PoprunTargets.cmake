@@ -29,6 +29,7 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 find_library(ISAL_LIBRARY isal REQUIRED)
+find_library(SIMDJSON_LIBRARY simdjson REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_library(ZXCVBN_LIBRARY zxcvbn REQUIRED)
 
