@@ -94,13 +94,13 @@ class SyntheticImages final : public Dataset {
         train_key_(random_key(seed, "synthetic train images")),
         test_key_(random_key(seed, "synthetic test images")) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
     const std::uint32_t label = philox(key, sample.item, 0)[0] % description().classes();
     if (tensor == 1) {
       POPRUN_CHECK(destination.size() == sizeof(label));
       std::memcpy(destination.data(), &label, sizeof(label));
-      return;
+      return {};
     }
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(0)));
     const bool floats = description().tensors(0).element() == "f32";
@@ -121,6 +121,7 @@ class SyntheticImages final : public Dataset {
         destination[i] = static_cast<std::byte>(pixel);
       }
     }
+    return {};
   }
 
  private:
