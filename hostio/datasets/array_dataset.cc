@@ -1,7 +1,6 @@
 #include "hostio/datasets/array_dataset.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,22 +12,6 @@ namespace poprun::hostio {
 namespace {
 
 using Element = NpyTarget::Element;
-
-Result<double> real_parameter(const Source& source, const std::string& key, double fallback) {
-  const auto found = source.parameters.find(key);
-  if (found == source.parameters.end()) {
-    return fallback;
-  }
-  const std::string& text = found->second;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
-      (key == "deviation" && value <= 0)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("data.{} = {} is not a{} number", key, text, key == "deviation" ? " positive" : ""));
-  }
-  return value;
-}
 
 /// Returns the names of the tensors in the order of a batch. Images are first, as augmentation requires; labels are
 /// last.
@@ -204,16 +187,17 @@ class ArrayDataset final : public Dataset {
                         this->description().tensors(0).element() == "f32" &&
                         (stored_->wide() || normalisation.mean != 0 || normalisation.deviation != 1)) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::vector<std::byte>& elements = stored_->part(tensor).of(sample.split);
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
     if (tensor == 0 && changes_images_) {
       read_image(elements, sample.item, destination);
-      return;
+      return {};
     }
     const std::uint64_t begin = sample.item * destination.size();
     POPRUN_CHECK(begin + destination.size() <= elements.size());
     std::memcpy(destination.data(), elements.data() + begin, destination.size());
+    return {};
   }
 
   [[nodiscard]] std::vector<std::byte> black() const override {

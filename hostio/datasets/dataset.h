@@ -39,8 +39,9 @@ class Dataset {
   void set_fingerprint(const std::string& fingerprint) { description_.set_fingerprint(fingerprint); }
 
   /// Writes one tensor of one sample, in row-major order and little-endian. Requires: sample.item < the split's items,
-  /// tensor < description().tensors_size(), and destination.size() == sample_bytes of that tensor.
-  virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
+  /// tensor < description().tensors_size(), and destination.size() == sample_bytes of that tensor. Errors: kData if the
+  /// sample is read from its file only now, and the file is damaged or has changed.
+  virtual Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
   /// Returns a black pixel, for the border of shifted images: zero before normalisation.
   [[nodiscard]] virtual std::vector<std::byte> black() const {

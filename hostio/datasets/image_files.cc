@@ -111,18 +111,19 @@ class ImageDataset final : public Dataset {
         image_bytes_(sample_bytes(this->description().tensors(0))),
         stored_(std::move(stored)) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const SplitArrays& arrays = stored_->part(sample.split);
     const std::uint64_t item = sample.item;
     POPRUN_CHECK(item < arrays.labels.size());
     if (tensor == 0) {
       POPRUN_CHECK(destination.size() == image_bytes_);
       std::memcpy(destination.data(), arrays.images.data() + item * image_bytes_, image_bytes_);
-      return;
+      return {};
     }
     POPRUN_CHECK(tensor == 1 && destination.size() == 4);
     std::ranges::fill(destination, std::byte{0});
     destination[0] = std::byte{arrays.labels[item]};
+    return {};
   }
 
  private:

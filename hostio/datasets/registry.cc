@@ -69,18 +69,18 @@ class AugmentedImages final : public Dataset {
         flip_(flip),
         crop_(crop) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     if (tensor != 0 || sample.split != proto::SPLIT_TRAIN) {
-      dataset_->read(sample, tensor, destination);
-      return;
+      return dataset_->read(sample, tensor, destination);
     }
     std::vector<std::byte> image(destination.size());
-    dataset_->read(sample, tensor, image);
+    POPRUN_TRY(dataset_->read(sample, tensor, image));
     const proto::StreamTensor& images = description().tensors(0);
     const Planes planes{.height = images.sample_shape(1),
                         .width = images.sample_shape(2),
                         .pixel = static_cast<std::int64_t>(border_.size())};
     move_image(planes, draw(sample), image, border_, destination);
+    return {};
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -57,6 +58,22 @@ Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std:
   if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
     return fail(ErrorCode::kUsage,
                 fmt::format("data.source: {} = {} is not an integer from {} to {}", key, text, least, most));
+  }
+  return value;
+}
+
+Result<double> real_parameter(const Source& source, const std::string& key, double fallback) {
+  const auto found = source.parameters.find(key);
+  if (found == source.parameters.end()) {
+    return fallback;
+  }
+  const std::string& text = found->second;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
+      (key == "deviation" && value <= 0)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.{} = {} is not a{} number", key, text, key == "deviation" ? " positive" : ""));
   }
   return value;
 }

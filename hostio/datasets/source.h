@@ -47,4 +47,8 @@ Result<Parameters> parse_parameters(std::string_view list, std::string_view what
 Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
                                         std::uint64_t least, std::uint64_t most);
 
+/// Returns parameter `key` as a number, or `fallback` if it is not given. Errors: kUsage if it is not a finite number
+/// or, for "deviation", not positive.
+Result<double> real_parameter(const Source& source, const std::string& key, double fallback);
+
 }  // namespace poprun::hostio

@@ -8,6 +8,7 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/token_windows.h"
 #include "replica/base/random.h"
+#include "replica/base/random_sequence.h"
 #include "replica/base/text.h"
 
 /// Synthetic data for benchmarks and first experiments. It is a function of the source alone.
@@ -106,32 +107,40 @@ class SyntheticImages final : public Dataset {
         train_key_(random_key(seed, "synthetic train images")),
         test_key_(random_key(seed, "synthetic test images")) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
     const std::uint32_t label = philox(key, sample.item, 0)[0] % positions_;
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
     if (tensor == 1) {
       read_labels(label, destination);
-      return;
+      return {};
     }
     const bool floats = description().tensors(0).element() == "f32";
     const std::uint64_t height = description().tensors(0).sample_shape(1);
     const std::uint64_t width = description().tensors(0).sample_shape(2);
-    std::array<std::uint32_t, 4> noise{};
-    for (std::uint64_t i = 0; i < destination.size() / (floats ? sizeof(float) : 1); ++i) {
-      if (i % 16 == 0) {
-        noise = philox(key, sample.item, 1 + i / 16);
+    // A pixel is 7 bits of noise and, in the bright rows, an eighth bit. Pixel i is byte i of Philox's words.
+    constexpr std::size_t kPieceWords = 4096;
+    std::array<std::uint32_t, kPieceWords> words;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below.
+    const std::uint64_t pixels = destination.size() / (floats ? sizeof(float) : 1);
+    for (std::uint64_t begin = 0; begin < pixels; begin += sizeof(words)) {
+      const std::uint64_t count = std::min<std::uint64_t>(pixels - begin, sizeof(words));
+      const auto used = std::span(words).first((count + 3) / 4);
+      philox_sequence(key, sample.item, 1 + begin / 16, used);
+      for (std::uint32_t& word : used) {
+        word &= 0x7F7F7F7FU;
       }
-      const std::uint64_t row = i / width % height;
-      const bool bright = row * positions_ / height == label;
-      const std::uint32_t pixel = (noise[i % 16 / 4] >> (i % 4 * 8) & 127U) + (bright ? 128U : 0U);
-      if (floats) {
-        const float normalised = (static_cast<float>(pixel) / 255.0F - 0.5F) / 0.5F;
-        std::memcpy(destination.data() + i * sizeof(float), &normalised, sizeof(float));
-      } else {
-        destination[i] = static_cast<std::byte>(pixel);
+      auto* noise = reinterpret_cast<std::uint8_t*>(words.data());
+      for (std::uint64_t i = begin; i < begin + count;) {
+        const std::uint64_t end = std::min(begin + count, (i / width + 1) * width);  // Of the row.
+        if (i / width % height * positions_ / height == label) {
+          std::for_each(noise + (i - begin), noise + (end - begin), [](std::uint8_t& pixel) { pixel |= 128U; });
+        }
+        i = end;
       }
+      floats ? write_floats({noise, count}, destination.data() + begin * sizeof(float))
+             : static_cast<void>(std::memcpy(destination.data() + begin, noise, count));
     }
+    return {};
   }
 
  private:
@@ -143,6 +152,20 @@ class SyntheticImages final : public Dataset {
     for (std::uint64_t i = 0; i < height * width; ++i) {
       const std::uint32_t value = !pixels ? label : i / width * positions_ / height == label ? 1 : 0;
       std::memcpy(destination.data() + i * sizeof(value), &value, sizeof(value));
+    }
+  }
+
+  /// Writes pixels normalised to -1 .. 1.
+  static void write_floats(std::span<const std::uint8_t> pixels, std::byte* to) {
+    static const auto kNormalised = [] {
+      std::array<float, 256> table{};
+      for (std::size_t pixel = 0; pixel < table.size(); ++pixel) {
+        table.at(pixel) = (static_cast<float>(pixel) / 255.0F - 0.5F) / 0.5F;
+      }
+      return table;
+    }();
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      std::memcpy(to + i * sizeof(float), &kNormalised[pixels[i]], sizeof(float));
     }
   }
 
@@ -193,8 +216,10 @@ Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
     reading->expect(bytes);
   }
   POPRUN_TRY(source.scope.resize(tokens.bytes, bytes, source.text));
+  std::array<std::uint32_t, 4> words{};
   for (std::uint64_t i = 0; i < tokens.facts.count; ++i) {
-    const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.facts.vocabulary);
+    words = i % 4 == 0 ? philox(key, i / 4, 0) : words;
+    const std::uint32_t id = words[i % 4] % tokens.facts.vocabulary;
     std::memcpy(tokens.bytes.data() + i * tokens.width, &id, sizeof(id));
     if (i % kBetweenWords == 0) {
       source.scope.advance(i == 0 ? 0 : kBetweenWords * tokens.width);

@@ -66,19 +66,20 @@ class SyntheticClicks final : public Dataset {
         train_key_(random_key(recipe.seed, "synthetic train clicks")),
         test_key_(random_key(recipe.seed, "synthetic test clicks")) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
     const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
     if (tensor == 2) {
       const std::int32_t label = clicked(key, sample.item) ? 1 : 0;
       std::memcpy(destination.data(), &label, sizeof(label));
-      return;
+      return {};
     }
     for (std::uint64_t i = 0; i < destination.size() / 4; ++i) {
       const float number = dense(key, sample.item, i);
       const std::int32_t id = sparse(key, sample.item, i);
       std::memcpy(destination.data() + i * 4, tensor == 0 ? static_cast<const void*>(&number) : &id, 4);
     }
+    return {};
   }
 
  private:

@@ -136,12 +136,13 @@ class TokenWindows final : public Dataset {
   TokenWindows(std::shared_ptr<const StoredTokens> stored, const Windows& windows)
       : Dataset(description_of(windows)), stored_(std::move(stored)), tokens_(stored_->tokens()), windows_(windows) {}
 
-  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
     const std::vector<std::int32_t> values = windows_.task == Task::kNextToken  ? next_token(sample, tensor)
                                              : windows_.task == Task::kMaskedLm ? masked(sample, tensor)
                                                                                 : question(sample, tensor);
     std::memcpy(destination.data(), values.data(), destination.size());
+    return {};
   }
 
  private:

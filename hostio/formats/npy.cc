@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hostio/formats/printable.h"
 #include "replica/base/half.h"
 
 namespace poprun::hostio {
@@ -130,15 +131,6 @@ Result<HeaderText> header_text(std::span<const std::byte> bytes, std::string_vie
     return damaged(name);
   }
   return HeaderText{.text = text.substr(begin, size), .end = begin + size};
-}
-
-/// Returns the text with non-printable bytes as \xNN. fmt's own {:?} aborts if damaged bytes are not UTF-8.
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (const char c : text) {
-    shown += c >= ' ' && c <= '~' ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-  }
-  return shown;
 }
 
 /// Parses an element type, such as '<f4'.

@@ -210,16 +210,21 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
       if (!outcome_ && sampler_ && sequence_ >= sampler_->batch_count()) {
         outcome_ = grpc::Status::OK;
       }
-      finished_ = outcome_.has_value();
-      if (!finished_) {
+      if (!outcome_) {
         if (!sampler_ || credits_ == 0) {
           return;
         }
-        batch_ = encode_batch(*dataset_, selection_.split(), *sampler_, sequence_);
-        ++sequence_;
-        --credits_;
-        writing_ = true;
+        Result<grpc::ByteBuffer> batch = encode_batch(*dataset_, selection_.split(), *sampler_, sequence_);
+        if (batch) {
+          batch_ = std::move(*batch);
+          ++sequence_;
+          --credits_;
+          writing_ = true;
+        } else {
+          outcome_ = status_of(batch.error());
+        }
       }
+      finished_ = outcome_.has_value();
     }
     if (finished_) {
       Finish(*outcome_);

@@ -42,8 +42,8 @@ std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro
   return bytes;
 }
 
-grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
-                              std::uint64_t sequence) {
+Result<grpc::ByteBuffer> encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
+                                      std::uint64_t sequence) {
   const proto::Dataset& description = dataset.description();
   std::vector<std::uint64_t> items(sampler.micro_batch_size());
   const std::size_t counted = sampler.items_of(sequence, items);
@@ -57,8 +57,9 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
     size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes) + bytes;
   }
 
-  grpc_slice slice = grpc_slice_malloc(size);
-  std::uint8_t* at = GRPC_SLICE_START_PTR(slice);
+  const grpc_slice slice = grpc_slice_malloc(size);
+  grpc::Slice message(slice, grpc::Slice::STEAL_REF);
+  auto* at = const_cast<std::uint8_t*>(message.begin());  // The message is not shared yet.
   at = CodedOutputStream::WriteVarint32ToArray(kSequenceTag, at);
   at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
   at = CodedOutputStream::WriteVarint32ToArray(kFingerprintTag, at);
@@ -73,15 +74,15 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
       if (j >= counted && is_label(description.tensors(t))) {
         std::ranges::fill(sample, std::byte{0xFF});
       } else {
-        dataset.read({.split = split, .item = items[j], .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)}, t,
-                     sample);
+        const Sample which{
+            .split = split, .item = items[j], .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)};
+        POPRUN_TRY(dataset.read(which, t, sample));
       }
       at += bytes;
     }
   }
-  POPRUN_CHECK(at == GRPC_SLICE_END_PTR(slice));
-  const grpc::Slice message(slice, grpc::Slice::STEAL_REF);
-  return {&message, 1};
+  POPRUN_CHECK(at == message.end());
+  return grpc::ByteBuffer(&message, 1);
 }
 
 }  // namespace poprun::hostio

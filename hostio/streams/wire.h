@@ -25,8 +25,9 @@ std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro
 /// Returns a serialised proto::Batch, with the fingerprint of `dataset`. The samples are written directly into the
 /// outgoing message, which is the only copy on this side. Padding repeats items of the dataset with labels of -1, or
 /// NaN if labels are floats, so outputs that are finite for the items are finite for the padding, too. Determinism: a
-/// pure function of its arguments. Requires: sequence < sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
-grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
-                              std::uint64_t sequence);
+/// pure function of its arguments. Errors: those of Dataset::read. Requires: sequence < sampler.batch_count(),
+/// batch_bytes() <= kBatchBytesMax.
+Result<grpc::ByteBuffer> encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
+                                      std::uint64_t sequence);
 
 }  // namespace poprun::hostio

@@ -2,24 +2,19 @@
 #include <filesystem>
 #include <span>
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "hostio/formats/npy.h"
 #include "hostio/formats/zip.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/unit/hostio/npy_bytes.h"
 
 using poprun::Result;
+using poprun::fuzz::check_error;
+using poprun::fuzz::file_with;
 using poprun::hostio::NpyHeader;
 using poprun::hostio::NpyTarget;
 using poprun::hostio::ZipMember;
 using poprun::hostio::testing::Bytes;
-
-static void check_error(const poprun::Error& error) {
-  POPRUN_CHECK(error.code == poprun::ErrorCode::kData);
-  POPRUN_CHECK(error.message.find('\n') == std::string::npos);
-}
 
 /// Parses the bytes as an array file.
 static void parse_array(std::span<const std::byte> bytes) {
@@ -39,14 +34,6 @@ static void parse_array(std::span<const std::byte> bytes) {
       check_error(elements.error());
     }
   }
-}
-
-/// Returns the path of a file with these bytes that exists only in memory.
-static std::filesystem::path file_with(std::span<const std::byte> bytes) {
-  static const int file = memfd_create("input", 0);
-  POPRUN_CHECK(file >= 0 && ftruncate(file, 0) == 0);
-  POPRUN_CHECK(pwrite(file, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  return "/proc/self/fd/" + std::to_string(file);
 }
 
 /// Parses the input as an array, and as an archive of arrays.

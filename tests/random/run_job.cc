@@ -38,7 +38,7 @@ class DatasetStream final : public HostStream {
         sampler_(*hostio::Sampler::make(selection, hostio::items_of(dataset.description(), selection.split()))) {}
 
   Result<HostBatch> next() override {
-    grpc::ByteBuffer message = hostio::encode_batch(dataset_, split_, sampler_, sequence_++);
+    POPRUN_ASSIGN(grpc::ByteBuffer message, hostio::encode_batch(dataset_, split_, sampler_, sequence_++));
     grpc::Slice slice;
     proto::Batch batch;
     if (!message.DumpToSingleSlice(&slice).ok() ||

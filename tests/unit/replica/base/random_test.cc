@@ -2,8 +2,11 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "replica/base/random_sequence.h"
 
 namespace poprun {
 namespace {
@@ -15,6 +18,17 @@ TEST(Philox, AgreesWithTheAuthorsKnownAnswers) {
   EXPECT_EQ(philox(~0ULL, ~0ULL, ~0ULL), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox(0x299f31d0a4093822, 0x85a308d3243f6a88, 0x0370734413198a2e),
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Philox, IsTheSameInSequences) {
+  constexpr std::uint64_t kFirst = 0xFFFFFFF0;  // The counter carries into its upper half.
+  for (const std::size_t size : {0U, 1U, 63U, 64U, 65U, 200U}) {
+    std::vector<std::uint32_t> words(size);
+    philox_sequence(0x299f31d0a4093822, 0x85a308d3243f6a88, kFirst, words);
+    for (std::size_t i = 0; i < size; ++i) {
+      EXPECT_EQ(words[i], philox(0x299f31d0a4093822, 0x85a308d3243f6a88, kFirst + i / 4)[i % 4]) << i;
+    }
+  }
 }
 
 TEST(RandomKey, DiffersBySeedAndByName) {
