@@ -170,7 +170,7 @@ Result<Tables> csv_tables(const Source& source) {
 
 const DatasetFamily& csv() {
   static constexpr DatasetFamily kFamily = {
-      .form = "csv:FILE, csv:TRAIN,test=TEST",
+      .form = "csv:FILE",
       .parameters = kCsvParameters,
       .stored = kStoredCsvParameters,
       .accepts = [](std::string_view text) { return text.starts_with(kCsvPrefix); },

@@ -254,7 +254,7 @@ Result<Tables> jsonl_tables(const Source& source) {
 
 const DatasetFamily& jsonl() {
   static constexpr DatasetFamily kFamily = {
-      .form = "jsonl:FILE, jsonl:TRAIN,test=TEST",
+      .form = "jsonl:FILE",
       .parameters = kTableParameters,
       .stored = kStoredTableParameters,
       .accepts = [](std::string_view text) { return text.starts_with(kJsonlPrefix); },

@@ -64,8 +64,14 @@ struct WebSample {
   int label_rank = 0;  ///< .cls comes before .json, and .json before .txt.
 };
 
+/// Returns the text without blanks and line breaks at its end.
 std::string text_of(std::span<const std::byte> bytes) {
-  return std::string{trimmed({reinterpret_cast<const char*>(bytes.data()), bytes.size()})};
+  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  while (text.ends_with('\n') || text.size() != trimmed(text).size()) {
+    text = trimmed(text);
+    text.remove_suffix(text.ends_with('\n') ? 1 : 0);
+  }
+  return std::string{text};
 }
 
 /// Returns the label in a JSON object; nothing if it has none. Errors: kData, without a place.

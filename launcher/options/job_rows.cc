@@ -84,11 +84,13 @@ Rows model() {
                [](Options&, const std::string&) {}),  // parse.cc reads the file.
       file_key("model.precision", "NAME", word_of(Precision{}),
                "Type of weights, activations and gradients: float (32 bits) or half (16 bits)", OneOf<Precision>{}),
-      file_key("model.dropout", "X", "0",
-               "Fraction of the elements that a built-in transformer, LSTM or EfficientNet drops at random during training",
-               Real{0, 1, true, false}),
+      file_key(
+          "model.dropout", "X", "0",
+          "Fraction of the elements that a built-in transformer, LSTM or EfficientNet drops at random during training",
+          Real{0, 1, true, false}),
       file_key("model.normalisation", "NAME", word_of(Normalisation{}),
-               "Normalisation in ResNets, EfficientNets and U-Nets: batch; or, over one image at a time, group (32 groups of "
+               "Normalisation in ResNets, EfficientNets and U-Nets: batch; or, over one image at a time, group (32 "
+               "groups of "
                "channels), layer (all channels) or instance (each channel)",
                OneOf<Normalisation>{}),
       file_key("model.norm-span", "N", "1",
@@ -139,14 +141,13 @@ Rows data() {
       file_key("data.channels", "NAME", "",
                "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
                Choice{{"first", "last"}}, parameter("channels")),
-      file_key(
-          "data.mean", "X", "",
-          "Mean to subtract from images; uint8 values are divided by 255 first (default: 0.5 for "
-          "uint8, 0 for floats)",
-          Real{-1e9, 1e9}, parameter("mean")),
+      file_key("data.mean", "X", "",
+               "Mean to subtract from images; uint8 values are divided by 255 first (default: 0.5 for "
+               "uint8, 0 for floats)",
+               Real{-1e9, 1e9}, parameter("mean")),
       file_key("data.deviation", "X", "",
-               "Standard deviation to divide images by (default: 0.5 for uint8, 1 for floats)",
-               Real{0, 1e9, false}, parameter("deviation")),
+               "Standard deviation to divide images by (default: 0.5 for uint8, 1 for floats)", Real{0, 1e9, false},
+               parameter("deviation")),
       file_key("data.image-size", "HxW", "",
                "Height and width to which images and webdataset scale and cut images (default: that of all images)",
                Text{}, parameter("image-size")),

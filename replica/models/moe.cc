@@ -6,7 +6,6 @@
 #include "replica/models/layers/llama_blocks.h"
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/shapes.h"
-#include "replica/ops/face/shaped.h"
 
 /// Mixtral (Jiang et al., "Mixtral of experts", 2024): a Llama whose feed-forward networks are mixtures of experts;
 /// layers/llama_blocks.h describes its inputs. The parameters have the names and shapes of Hugging Face's

@@ -21,7 +21,7 @@ using ::testing::Lt;
 template <typename T>
 std::vector<T> read(const Dataset& dataset, proto::Split split, std::uint64_t item, int tensor) {
   std::vector<T> values(sample_bytes(dataset.description().tensors(tensor)) / sizeof(T));
-  dataset.read({.split = split, .item = item}, tensor, std::as_writable_bytes(std::span(values)));
+  EXPECT_TRUE(dataset.read({.split = split, .item = item}, tensor, std::as_writable_bytes(std::span(values))));
   return values;
 }
 

@@ -105,7 +105,8 @@ TEST(ConfigJson, IsRefusedIfResultsWouldDiffer) {
             "model.config: config.json: head_dim = 64 is not supported; supported: 128");
   std::string other = llama();
   other.replace(other.find("silu"), 4, "gelu");
-  EXPECT_EQ(refusal_of(other), "model.config: config.json: hidden_act = \"gelu\" is not supported; supported: \"silu\"");
+  EXPECT_EQ(refusal_of(other),
+            "model.config: config.json: hidden_act = \"gelu\" is not supported; supported: \"silu\"");
   other = llama();
   other.replace(other.find("\"llama3\""), 8, "\"yarn\"");
   EXPECT_EQ(refusal_of(other),
