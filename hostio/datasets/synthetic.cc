@@ -259,7 +259,7 @@ Result<std::shared_ptr<const Stored>> read(const Source& source) {
 
 const DatasetFamily& synthetic() {
   static constexpr DatasetFamily kFamily = {
-      .form = "synthetic:images=CxHxW,type=T,labels=T,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
+      .form = "synthetic:images=CxHxW,type=T,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
       .parameters = kTokenParameters,
       .stored = kStored,
       .accepts =
