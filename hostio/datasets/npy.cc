@@ -12,7 +12,7 @@
 ///
 ///   npz:FILE                     an archive written by np.savez or np.savez_compressed
 ///   npy:DIR                      all .npy files of a folder, each named after its array
-///   npy:NAME=FILE,NAME=FILE      single files; without NAME=, an array is named after its file
+///   npy:NAME=FILE,...      single files; without NAME=, an array is named after its file
 namespace poprun::hostio::families {
 namespace {
 
@@ -119,7 +119,7 @@ Result<Arrays> arrays_of(const Source& source) {
 
 const DatasetFamily& npy() {
   static constexpr DatasetFamily kFamily = {
-      .form = "npz:FILE, npy:DIR, npy:NAME=FILE,NAME=FILE",
+      .form = "npz:FILE, npy:DIR, npy:NAME=FILE,...",
       .parameters = kArrayParameters,
       .stored = kStoredArrayParameters,
       .accepts = [](std::string_view text) { return text.starts_with(kFiles) || text.starts_with(kArchive); },

@@ -120,7 +120,7 @@ class StoredClicks final : public Stored {
 
 const DatasetFamily& synthetic_clicks() {
   static constexpr DatasetFamily kFamily = {
-      .form = "synthetic:clicks,dense=N,sparse=N,items=N",
+      .form = "synthetic:clicks,dense=N,sparse=N",
       .parameters = {},
       .stored = {},
       .accepts = [](std::string_view text) { return text == kClicks || text.starts_with("synthetic:clicks,"); },

@@ -125,7 +125,7 @@ Result<Tokens> read_tokens(const Source& source) {
 
 const DatasetFamily& tokens() {
   static constexpr DatasetFamily kFamily = {
-      .form = "tokens:FILE (16 bits per token), tokens-u32:FILE",
+      .form = "tokens:FILE, tokens-u32:FILE",
       .parameters = kTokenParameters,
       .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },

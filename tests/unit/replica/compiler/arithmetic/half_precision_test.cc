@@ -391,7 +391,8 @@ std::vector<std::string> model_names() {
 
 INSTANTIATE_TEST_SUITE_P(Models, HalfModel, ::testing::ValuesIn(model_names()), [](const auto& name) {
   std::string text = name.param;
-  std::ranges::replace(text, '-', '_');
+  std::ranges::replace_if(
+      text, [](char c) { return c == '-' || c == '.'; }, '_');
   return text;
 });
 
