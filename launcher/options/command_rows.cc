@@ -64,8 +64,7 @@ Rows general() {
       with_letter('h', help),
       flag("general", "version", "Show the version; -v shows more", nothing),
       flag("general", "dry-run",
-           "Start no replica: say whether the job fits, where it would run, its memory and time, and which options are "
-           "set",
+           "Start no replica: say whether the job fits, where it would run, its memory and time, and what you set",
            into(&Options::dry_run)),
       row("general", "format", "NAME", "text",
           "Form of the answer on standard output: text, or json or csv for scripts", Choice{{"text", "json", "csv"}},
