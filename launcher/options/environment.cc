@@ -18,7 +18,7 @@ constexpr std::string_view kPrefix = "POPRUN_EMU_";
 constexpr std::string_view kOthers[] = {
     "BIN",    "BUILD",          "COORDINATOR", "CRASHED_JOBS", "CRASHES", "DATASETS",     "DROPPED", "FAKE_REPLICA",
     "LISTEN", "LISTEN_LIBRARY", "LOG_LEVEL",   "LONG",         "RARE",    "REMOTE_SHELL", "ROOT",    "SEED",
-    "SHARED", "SIMULATIONS",    "STRICT",      "TLS",          "TOKEN",   "VERSION"};
+    "SHARED", "SIMULATIONS",    "STRICT",      "TLS",          "TOKEN",   "VERSION",      "WRITE"};
 
 /// Returns whether another program or a test reads the variable, or an address that Kubernetes derives from the name of
 /// a service, such as POPRUN_EMU_HOSTIO_PORT=tcp://10.0.0.1:80.
