@@ -609,7 +609,7 @@ class Cases(unittest.TestCase):
             result = check(folder)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertIn(", 0 FAIL, ", result.stdout)
-        self.assertGreaterEqual(result.stdout.count("pass  "), 655, result.stdout)
+        self.assertGreaterEqual(result.stdout.count("pass  "), 665, result.stdout)
 
     @unittest.skipUnless(DEBIAN.is_dir(), "needs Debian's package libonnx-testdata")
     def test_no_case_of_the_onnx_project_fails(self):
