@@ -50,7 +50,7 @@ constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // Threads of gRPC, Open MPI and the heartbeat.
 constexpr std::size_t kThreadsOfAReplica = 4;
 // With the device timeline, these limits keep the trace.pftrace of a run below 50 MB, and a message below gRPC's 4 MiB.
-constexpr std::uint64_t kRunSlicesMax = 350'000;  // Of all replicas and traced steps together.
+constexpr std::uint64_t kRunSlicesMax = 350'000;  // For all replicas and traced steps together.
 constexpr std::size_t kTraceProgramBytesMax = 3 << 20;
 constexpr std::uint64_t kStepSlicesMax = 100'000;
 constexpr int kTraceBarsMax = 60'000;

@@ -105,10 +105,11 @@ target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
 # These macros select one of the schemas in libonnx's headers: the one with which Debian's library was built.
 find_library(ONNX_LIBRARY onnx REQUIRED)
 find_library(ONNX_PROTO_LIBRARY onnx_proto REQUIRED)
+add_library(poprun_onnx_proto INTERFACE)
+target_compile_definitions(poprun_onnx_proto INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
+target_link_libraries(poprun_onnx_proto INTERFACE "${ONNX_PROTO_LIBRARY}" protobuf::libprotobuf)
 add_library(poprun_onnx INTERFACE)
-target_compile_definitions(poprun_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
-target_link_libraries(poprun_onnx INTERFACE
-  "${ONNX_LIBRARY}" "${ONNX_PROTO_LIBRARY}" protobuf::libprotobuf)
+target_link_libraries(poprun_onnx INTERFACE "${ONNX_LIBRARY}" poprun_onnx_proto)
 
 # Whether Asio uses aligned_alloc depends on the headers that a file includes before it, and one file may free memory
 # that another one allocated. It is therefore disabled everywhere.

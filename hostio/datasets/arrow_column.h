@@ -18,8 +18,8 @@ namespace poprun::hostio {
 /// A column of a file: lists, outermost first, and what they contain.
 struct ArrowColumn {
   std::string name;
-  std::size_t node = 0;    ///< Of its outermost field, in a batch.
-  std::size_t buffer = 0;  ///< Likewise.
+  std::size_t node = 0;    ///< Index of its outermost field's node in a record batch.
+  std::size_t buffer = 0;  ///< Index of that field's first buffer in a record batch.
   std::vector<ArrowField> lists;
   ArrowField leaf;
 
@@ -44,8 +44,10 @@ bool is_useful(const ArrowColumn& column);
 struct Elements {
   std::uint64_t first = 0;  ///< Index of the first one in the leaf's values.
   std::uint64_t count = 0;
-  std::vector<std::uint64_t> row_lengths;    ///< Of the outermost list of each row; empty if it is not a kList.
-  std::vector<std::uint64_t> inner_lengths;  ///< Of the lists below it, each of one length.
+  std::vector<std::uint64_t>
+      row_lengths;  ///< Lengths of the rows' outermost lists; empty if the column is not a kList.
+  std::vector<std::uint64_t>
+      inner_lengths;  ///< Length of the lists at each deeper level, which is the same for all rows.
 };
 
 /// Reads one column of one batch. Errors of all functions: kData if the file is damaged or cannot be read.

@@ -26,7 +26,7 @@ constexpr std::uint64_t kChunkTexts = 64;
 /// A file of the table.
 struct ArrowPart {
   std::filesystem::path path;
-  std::vector<ArrowColumn> columns;  ///< Those of the table, in its order.
+  std::vector<ArrowColumn> columns;  ///< The columns of the table, in its order.
   std::vector<ArrowBatch> batches;
 };
 
@@ -259,7 +259,7 @@ Status ArrowTable::write_numbers(const BatchReader& reader, const ColumnRows& wa
   };
   std::uint64_t element = 0;
   for (std::uint64_t i = 0; i < rows; ++i) {
-    // Below ragged rows, there are no further lists (tables.cc).
+    // tables.cc accepts no lists within ragged rows.
     const std::uint64_t length = is_whole                    ? wanted.row_elements
                                  : found.row_lengths.empty() ? found.count / rows
                                                              : found.row_lengths[i];

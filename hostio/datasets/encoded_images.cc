@@ -120,7 +120,7 @@ Result<PictureSize> examine(EncodedImages& images, const Source& source) {
 /// Examines the images and describes them, apart from the normalisation.
 Result<proto::Dataset> examined_facts(EncodedImages& images, const Source& source) {
   if (images.train.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: there are no training images", source.text));
+    return fail(ErrorCode::kData, fmt::format("{}: no training images found", source.text));
   }
   POPRUN_ASSIGN(const PictureSize size, examine(images, source));
   proto::Dataset facts;

@@ -58,7 +58,7 @@ Result<std::shared_ptr<const Stored>> read_encoded_images(Result<EncodedImages> 
 /// Numbers the classes of labels that are numbers or names.
 class ClassNumbers {
  public:
-  /// With `names_only`, digits are names, too.
+  /// With `names_only`, digits are also names.
   explicit ClassNumbers(bool names_only) : names_only_(names_only) {}
 
   /// Returns a provisional number for the label.

@@ -96,7 +96,7 @@ void split(double fraction, EncodedImages& images) {
   images.train = std::move(train);
 }
 
-/// Returns the folder of the test part, if there is one with folders in it. (ImageNet's `test` has no classes.)
+/// Returns the folder of the test part, if it exists and contains folders: ImageNet's `test` contains no classes.
 Result<fs::path> test_folder(const fs::path& folder, const FileScope& scope) {
   for (const char* name : {"test", "val", "validation"}) {
     std::error_code ignored;

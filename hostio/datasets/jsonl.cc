@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kJsonlPrefix = "jsonl:";
 
-/// What the values of one key have in common, while the file is read for the first time.
+/// Collects the type and shape that the values of one key share, while the file is read for the first time.
 struct KeyScan {
   TableColumn column;
   std::optional<LabelScan> labels;  ///< If the labels are single values.

@@ -131,7 +131,7 @@ class SyntheticImages final : public Dataset {
       }
       auto* noise = reinterpret_cast<std::uint8_t*>(words.data());
       for (std::uint64_t i = begin; i < begin + count;) {
-        const std::uint64_t end = std::min(begin + count, (i / width + 1) * width);  // Of the row.
+        const std::uint64_t end = std::min(begin + count, (i / width + 1) * width);  // The end of the row.
         if (i / width % height * positions_ / height == label) {
           std::for_each(noise + (i - begin), noise + (end - begin), [](std::uint8_t& pixel) { pixel |= 128U; });
         }

@@ -18,7 +18,7 @@
 namespace poprun::hostio {
 namespace {
 
-constexpr double kTestFraction = 0.05;  // As of text (token_windows.h).
+constexpr double kTestFraction = 0.05;  // The same as for text (token_windows.h).
 constexpr std::size_t kNamesMax = 1 << 16;
 
 /// A column of both parts.
@@ -27,7 +27,7 @@ struct ColumnPair {
   std::size_t train = 0;
   std::size_t test = 0;
   std::vector<std::uint64_t> row_shape;
-  std::vector<std::string> classes;  ///< Of kNames.
+  std::vector<std::string> classes;  ///< The names of a column of kNames, in ascending order.
 };
 
 /// Returns the name of the arrays of a column. Columns named like tensors take precedence over other spellings.
@@ -199,7 +199,7 @@ const TableColumn* text_of(const Table& table) {
   return text;
 }
 
-/// Returns the length of the rows of tokens; 0 if there are no tokens, or if they are not rows.
+/// Returns the number of tokens per row, or 0 if the tables contain no rows of tokens.
 std::uint64_t tokens_length(const Table& table) {
   const auto tokens = std::ranges::find_if(
       table.columns, [](const TableColumn& c) { return c.name == "input_ids" || c.name == "tokens"; });
@@ -250,7 +250,7 @@ Result<TableArrays> arrays_of_tables(const TablePtr& train, const TablePtr& test
   for (std::size_t column = 0; column < train->columns.size(); ++column) {
     if (train->columns[column].kind == ColumnKind::kText) {
       result.notes.push_back(
-          fmt::format("{}: column 'text' is not read, because there are columns of numbers", source.text));
+          fmt::format("{}: column 'text' is not read, because other columns contain numbers", source.text));
       continue;
     }
     POPRUN_ASSIGN(ColumnPair pair, pair_of(*train, column, *tested));

@@ -17,15 +17,14 @@
 #include "replica/base/error.h"
 
 /// Tables of typed columns, such as CSV files, as the named arrays of array_dataset.h: each column becomes one array
-/// for training and, if there is a test part, one for testing.
+/// for training and, if the source has a test part, one for testing.
 ///
 ///   features, x      "x"; label, y: "labels"; other columns keep their names (array_dataset.h lists those of tensors)
 ///   names as labels  the classes are the names in ascending order of their bytes
 ///   ragged rows      are padded to data.sequence-length with 0, and labels with -1
 ///
-///   text             if there are no tokens and no features, the texts form a long sequence of bytes, with a line
-///   break
-///                    after each (token_windows.h)
+///   text             without tokens and features, the texts form one sequence of bytes, with a line break after each
+///                    (token_windows.h)
 ///
 /// The test part is a table of its own or, without one, the last rows: data.test-fraction of them (default: 5 %).
 namespace poprun::hostio {
@@ -54,9 +53,9 @@ enum class ColumnKind : std::uint8_t { kIntegers, kNumbers, kNames, kText };
 struct TableColumn {
   std::string name;
   ColumnKind kind = ColumnKind::kNumbers;
-  bool is_unsigned = false;                    ///< Of integers.
+  bool is_unsigned = false;                    ///< Whether integers are unsigned.
   unsigned width = 4;                          ///< Bytes per element; 8 for names, which are read as class numbers.
-  std::vector<std::uint64_t> row_shape{};      ///< Of a ragged column: the length of its longest row.
+  std::vector<std::uint64_t> row_shape{};      ///< For a ragged column, the length of its longest row.
   bool is_ragged = false;                      ///< Rows differ in length.
   std::set<std::string, std::less<>> names{};  ///< All names of a column of kNames.
   std::uint64_t text_bytes = 0;                ///< Size of a column of kText, with a line break after each text.
@@ -69,7 +68,7 @@ struct ColumnRows {
   std::uint64_t count = 0;
   std::uint64_t row_elements = 0;          ///< Ragged rows are padded to this length.
   std::byte padding{};                     ///< Each byte of the padding.
-  std::span<const std::string> classes{};  ///< Of kNames: the class of a name is its index here. Ascending.
+  std::span<const std::string> classes{};  ///< For kNames, all names in ascending order: their indices are the classes.
 };
 
 /// A file of rows. Immutable, apart from the file.

@@ -25,7 +25,7 @@ namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kWebPrefix = "webdataset:";
-constexpr std::uint64_t kLabelBytesMax = 1 << 20;  ///< Of a file that contains a label.
+constexpr std::uint64_t kLabelBytesMax = 1 << 20;  ///< Limit on the size of a file that contains a label.
 constexpr std::uint64_t kShardsMax = 1 << 16;
 
 /// Replaces `{000..007}` by each number in turn; the numbers have as many digits as the first bound.
@@ -172,7 +172,7 @@ class WebReader {
     return {};
   }
 
-  /// Adds the sample to the part, if there is one. Errors: kData if it is incomplete.
+  /// Adds the sample to the part, unless no sample has begun. Errors: kData if it is incomplete.
   Status finish(std::vector<EncodedImage>& part) {
     if (sample_.key.empty()) {
       return {};

@@ -287,10 +287,10 @@ class ArrowLister {
   ArrowFile result_;
   bool has_schema_ = false;
   std::size_t fields_ = 0;
-  std::size_t nodes_ = 0;    ///< Of the schema.
-  std::size_t buffers_ = 0;  ///< Of the schema.
+  std::size_t nodes_ = 0;    ///< Number of nodes that the schema describes.
+  std::size_t buffers_ = 0;  ///< Number of buffers that the schema describes.
   std::size_t listed_ = 0;
-  std::uint64_t begin_ = 0;  ///< Of the current message.
+  std::uint64_t begin_ = 0;  ///< Position of the current message in the file.
   std::uint64_t at_ = 0;
 };
 

@@ -21,8 +21,8 @@ struct ArrowField {
   std::string name;
   Kind kind = Kind::kOther;
   unsigned width = 0;           ///< Bytes of an integer or float, or of an offset of a text or list.
-  bool is_signed = true;        ///< Of integers.
-  std::uint64_t list_size = 0;  ///< Of kFixedList.
+  bool is_signed = true;        ///< Whether integers are signed.
+  std::uint64_t list_size = 0;  ///< Length of each list of a kFixedList.
   unsigned buffers = 0;         ///< Number of its own buffers in a batch.
   std::vector<ArrowField> children;
 };

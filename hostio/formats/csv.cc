@@ -19,7 +19,7 @@ std::uint64_t breaks_in(std::string_view text) {
   return static_cast<std::uint64_t>(std::ranges::count(text, '\n'));
 }
 
-/// Returns the separator of a header: the most frequent one outside quotes. Returns a comma if there is none.
+/// Returns the most frequent separator outside quotes in a header, or a comma if it contains no separator.
 char separator_of(std::string_view header) {
   std::array<std::size_t, kSeparators.size()> counts{};
   bool quoted = false;

@@ -17,7 +17,7 @@ namespace poprun::hostio {
 /// separator is the one of `,`, `;` and tab that is most frequent in the first record, the header.
 class CsvReader {
  public:
-  /// Errors: those of TextWindow::open; kData if there is no header with at least two columns.
+  /// Errors: those of TextWindow::open; kData if the header has fewer than two columns.
   static Result<CsvReader> open(const std::filesystem::path& file, const FileScope& scope);
 
   [[nodiscard]] const std::vector<std::string>& header() const { return header_; }

@@ -19,12 +19,12 @@ struct JsonField {
 
   std::string_view name;
   Kind kind = Kind::kOther;  ///< kOther: an object, or an array that is not rectangular or contains other things.
-  std::string_view text;     ///< Of kText.
-  /// Of kNumbers: the numbers of nested arrays in row-major order, and the lengths of the arrays; [] for a number.
+  std::string_view text;     ///< The value of a kText.
+  /// For kNumbers: the numbers of nested arrays in row-major order, and the lengths of the arrays; [] for a number.
   /// Booleans count as 0 and 1.
   std::vector<double> numbers;
   std::vector<std::uint64_t> shape;
-  bool is_integers = true;  ///< Of kNumbers: no number has a fraction or an exponent.
+  bool is_integers = true;  ///< For kNumbers: no number has a fraction or an exponent.
 };
 
 /// Parses JSON objects (RFC 8259) with simdjson.
@@ -38,7 +38,7 @@ class JsonParser {
   /// Errors: kData with the reason, which does not name the file.
   Status parse(std::string_view text);
   [[nodiscard]] const std::vector<JsonField>& fields() const { return fields_; }
-  /// Returns the field, or null if there is none.
+  /// Returns the field, or null if the object has no such key.
   [[nodiscard]] const JsonField* find(std::string_view name) const;
 
  private:

@@ -53,8 +53,8 @@ class LineReader {
  public:
   static Result<LineReader> open(const std::filesystem::path& file, const FileScope& scope);
 
-  /// Sets `line` to the next line that is not blank, without its end. Returns false if there is none. The view is valid
-  /// until the next call, and kTextPadding readable bytes follow it. Errors: those of TextWindow::more.
+  /// Sets `line` to the next line that is not blank, without its end. Returns false at the end of the file. The view is
+  /// valid until the next call, and kTextPadding readable bytes follow it. Errors: those of TextWindow::more.
   Result<bool> next(std::string_view& line);
   /// Number of the last line returned, counted from 1.
   [[nodiscard]] std::uint64_t number() const { return number_; }

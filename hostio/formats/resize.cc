@@ -19,7 +19,7 @@ std::uint8_t pixel_of(std::int32_t sum) {
 
 /// Returns the taps of each of `to` pixels; `scale` is the number of input pixels per output pixel.
 std::vector<RowResizer::Taps> RowResizer::taps_of(std::uint32_t from, std::uint32_t to, double scale) {
-  const double begin = (from - to * scale) / 2;  // Of the part that is kept.
+  const double begin = (from - to * scale) / 2;  // Start of the part that is kept.
   const double support = std::max(scale, 1.0);
   std::vector<Taps> all(to);
   std::vector<double> weights;

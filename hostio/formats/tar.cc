@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kBlock = 512;
 constexpr std::uint64_t kNameBytesMax = 4096;
-constexpr std::uint64_t kExtraBytesMax = 1 << 20;  ///< Of a pax header.
+constexpr std::uint64_t kExtraBytesMax = 1 << 20;  ///< Limit on the size of a pax header.
 
 using Block = std::array<char, kBlock>;
 

@@ -12,7 +12,7 @@ namespace poprun::hostio {
 /// A regular file in an archive.
 struct TarEntry {
   std::string name;
-  std::uint64_t offset = 0;  ///< Of its contents in the archive.
+  std::uint64_t offset = 0;  ///< Position of its contents in the archive.
   std::uint64_t size = 0;
 };
 

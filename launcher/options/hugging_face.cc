@@ -262,12 +262,6 @@ void read_rest(Reader& reader, const std::string& type, const std::string& file,
         reader, "head_dim",
         reader.integer("hidden_size", 0) / std::max<std::int64_t>(1, reader.integer("num_attention_heads", 0)));
   }
-  if (type == "mixtral") {
-    const std::int64_t experts = reader.integer("num_local_experts", 8);
-    const std::int64_t active = std::max<std::int64_t>(1, reader.integer("num_experts_per_tok", 2));
-    // Enough that no token is dropped.
-    reader.set("capacity-percent", std::to_string((100 * experts + active - 1) / active), "num_local_experts");
-  }
   if (type == "bert" || type == "vit") {
     require_derived(reader, "intermediate_size", 4 * reader.integer("hidden_size", 0));
   }

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "replica/base/external_data.h"
+#include "launcher/outputs/external_data.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {

@@ -17,7 +17,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::uint64_t kIndexBytesMax = 100'000'000;  // As for the header of a .safetensors file.
+constexpr std::uint64_t kIndexBytesMax = 100'000'000;  // The same limit as for the header of a .safetensors file.
 
 /// The names of the tensors in each file.
 using Index = std::map<std::string, std::set<std::string>>;
@@ -67,7 +67,7 @@ Result<std::vector<Tensor>> read_weights(const std::string& path) {
     return read_safetensors(path);
   }
   POPRUN_ASSIGN(const Index index, read_index(path));
-  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" if there is no slash.
+  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" if the path has no slash.
   POPRUN_TRY(check_room(path, folder, index));
   std::vector<Tensor> all;
   for (const auto& [file, names] : index) {

@@ -93,7 +93,7 @@ constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
 /// The most by which the offset of host b may exceed that of host a, for pairs (a, b).
 using Bounds = std::map<std::pair<std::uint32_t, std::uint32_t>, std::int64_t>;
 
-/// Returns when the first traced step of a host began, by its own clock; 0 if there is none.
+/// Returns when the first traced step of a host began, by its own clock, or 0 if it traced no step.
 std::int64_t first_began(std::span<const proto::StepTrace> traces, std::span<const std::uint32_t> host_of,
                          std::size_t host) {
   std::uint64_t first = std::numeric_limits<std::uint64_t>::max();

@@ -304,7 +304,7 @@ Result<Estimate> estimate(CompileOptions options) {
     for (const TensorId id : tensors_by_name(job.graph, {Role::kOptimizerState})) {
       e.optimiser_states += job.graph.tensor(id).type.elements();
     }
-    e.optimiser_states -= e.master_weights ? e.trained : 0;  // A master weight is no state of the optimiser.
+    e.optimiser_states -= e.master_weights ? e.trained : 0;  // Master weights are counted separately.
     e.states = (e.optimiser_states + e.trained / 2) / std::max<std::int64_t>(e.trained, 1);
     e.gradient_accumulation = options.gradient_accumulation;
     e.guide_training = guide_training_counts(e, options.micro_batch_size);

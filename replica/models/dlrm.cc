@@ -12,14 +12,14 @@
 /// DLRM (Naumov et al., "Deep learning recommendation model for personalization and recommendation systems",
 /// arXiv:1906.00091), with the parameter names and initial distributions of facebookresearch/dlrm.
 ///
-///   dense f32[N,F]  -> bottom MLP -------------------+-> x [N,d] -+-------------------------> concat -> top MLP ->
-///   logit sparse i32[N,K] -> a row of each of K tables: [N,d] each -----+-> products of all pairs --^
+///   dense f32[N,F]   -> bottom MLP -> x [N,d] -+--------------------------> concat -> top MLP -> logit
+///                                              |                            ^
+///   sparse i32[N,K] -> K rows [N,d] -----------+-> products of all pairs ---+
 ///
 /// The loss is the binary cross-entropy of the logit and "labels" [N], 0 and 1, as i32 or f32.
 ///
-///   dlrm       the configuration for Criteo's Kaggle data: d = 16, bottom 512-256-64-16, top 512-256-1, tables with
-///   the
-///              cardinalities of the data's 26 categories; 540,677,217 parameters
+///   dlrm       for Criteo's Kaggle data: d = 16, bottom 512-256-64-16, top 512-256-1, and tables with the sizes of its
+///              26 categories; 540,677,217 parameters
 ///   dlrm-mini  bottom 64-d, top 64-1, and as many tables as the data has categories
 ///
 /// The size `hidden` is d, and no table has more rows than `vocabulary`.
@@ -138,11 +138,6 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Config& co
   const TensorId sparse = inputs.find(builder, "sparse");
   const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : sparse;
   check(builder, config, dense_features, sparse);
-  if (builder.status() && inputs.scored() && builder.type(labels).data == DataType::kI32 && inputs.label_classes > 2) {
-    builder.refuse({ErrorCode::kUsage, fmt::format("data.source: the model needs labels 0 and 1, but the dataset has "
-                                                   "labels up to {}",
-                                                   inputs.label_classes - 1)});
-  }
   if (!builder.status()) {
     return {};
   }
@@ -151,8 +146,9 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Config& co
   const TensorId features = interact(builder, x, embeddings(builder, config, inputs, sparse));
   builder.layer("top_l");
   const TensorId logits = mlp(builder, "top_l", features, config.top, 1, /*last_relu=*/false);
-  return inputs.scored() ? layers::binary_cross_entropy(builder, "loss", "data.source", logits, labels)
-                         : ModelOutputs{.prediction = logits, .scored = false};
+  return inputs.scored()
+             ? layers::binary_cross_entropy(builder, "loss", "data.source", logits, labels, inputs.label_classes)
+             : ModelOutputs{.prediction = logits, .scored = false};
 }
 
 constexpr std::array<std::int64_t, 3> kBottom = {512, 256, 64};

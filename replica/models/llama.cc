@@ -24,7 +24,7 @@ ModelOutputs build_untied(Builder& builder, const ModelInputs& inputs) {
 
 Model llama(const std::string& name, const LlamaDefaults& d, bool tied) {
   return {.name = name,
-          .description = fmt::format("language model, {} layers, hidden {}, {} heads, {} of them of keys and values",
+          .description = fmt::format("language model, {} layers, hidden {}, {} query heads, {} key-value heads",
                                      d.layers, d.hidden, d.heads, d.kv_heads),
           .sizes = layers::llama_size_map(d),
           .sample = layers::llama_sample(d),

@@ -32,13 +32,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
                                           .vocabulary = vocabulary,
                                           .sequence_length = inputs.size("sequence-length"),
                                           .dropout = dropout});
-  const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
-  if (builder.status() && builder.type(labels) != builder.type(tokens)) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs labels of type {}, one per token, but the "
-                                        "dataset has {}; check that data.task = next-token",
-                                        to_text(builder.type(tokens)), to_text(builder.type(labels)))});
-  }
+  layers::check_next_tokens(builder, inputs, tokens);
   if (!builder.status()) {
     return {};
   }

@@ -17,13 +17,15 @@
 ///
 ///   C = min(N, ceil(N * active-experts * capacity-percent / 100 / experts))
 ///
-/// slots for N tokens, and adds nothing to a token for which it has no slot left. With capacity-percent = 100 * experts
-/// / active-experts, the default, C = N: no token is dropped, and results are those of Mixtral.
+/// slots for N tokens, and adds nothing to a token for which it has no slot left. By default, C = N for any number of
+/// experts: no token is dropped, and results are those of Mixtral.
 namespace poprun::models::moe {
 namespace {
 
 using layers::LlamaDefaults;
 using layers::LlamaSizes;
+
+constexpr std::int64_t kExpertsMax = 1024;  ///< As in the option model.experts.
 
 /// N tokens, E experts, K of them for each token, C slots each.
 struct Experts {
@@ -126,7 +128,7 @@ Model moe(const std::string& name, const LlamaDefaults& d, std::int64_t experts,
                  .build = build};
   model.sizes["experts"] = experts;
   model.sizes["active-experts"] = active;
-  model.sizes["capacity-percent"] = 100 * experts / active;
+  model.sizes["capacity-percent"] = 100 * kExpertsMax;
   return model;
 }
 

@@ -13,9 +13,7 @@
 ///
 ///   tokens i32[B,S]           the encoder's input
 ///   attention_mask i32[B,S]   0 hides a token of the encoder's input; if absent, no token is hidden
-///   labels i32[B,T]           the decoder's output; ids outside the vocabulary, such as -100, do not count. T may
-///   differ
-///                             from S
+///   labels i32[B,T]           the decoder's output; negative ids, such as -100, do not count; T may differ from S
 ///
 /// The decoder reads the labels, shifted by one position behind the start token, id 0. Labels below 0 are read as id 0.
 namespace poprun::models::t5 {
@@ -152,16 +150,16 @@ TensorId shifted(Builder& builder, TensorId labels) {
   const auto cast = [&](TensorId x, const char* to, const std::string& part) {
     return builder.add_one("cast", {x}, {{"to", std::string{to}}}, name + part);
   };
-  const TensorId numbers = cast(labels, "f32", ".numbers");
-  builder.keep_f32(numbers);
-  const TensorId clipped = builder.add_one("clip", {numbers}, {{"min", 0.0}}, name + ".clipped");
-  builder.keep_f32(clipped);
-  const TensorId ids = cast(clipped, "i32", ".ids");
   const TensorId zeros = builder.add_one("fill", {}, {{"shape", Shape{s[0], 1}}, {"value", 0.0}}, name + ".zeros");
   const TensorId start = cast(zeros, "i32", ".start");
   if (s[1] == 1) {
     return start;
   }
+  const TensorId numbers = cast(labels, "f32", ".numbers");
+  builder.keep_f32(numbers);
+  const TensorId clipped = builder.add_one("clip", {numbers}, {{"min", 0.0}}, name + ".clipped");
+  builder.keep_f32(clipped);
+  const TensorId ids = cast(clipped, "i32", ".ids");
   const TensorId kept = builder.add_one(
       "slice", {ids}, {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", s[1] - 1}}, name + ".kept");
   return builder.add_one("concat", {start, kept}, {{"axis", std::int64_t{1}}}, name);
@@ -231,8 +229,8 @@ struct Defaults {
   std::int64_t head_features = 64;
   std::int64_t intermediate;
   std::int64_t vocabulary = 32'128;
-  std::int64_t length = 512;  ///< Of the encoder's input.
-  std::int64_t target = 114;  ///< Of the decoder's output, as in the pretraining of the paper.
+  std::int64_t length = 512;  ///< Tokens of the encoder's input in the sample.
+  std::int64_t target = 114;  ///< Tokens of the decoder's output in the sample, as in the paper's pretraining.
 };
 
 Model t5(const std::string& name, const Defaults& d) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "replica/models/layers/layers.h"
+#include "replica/models/layers/losses.h"
 #include "replica/models/layers/model.h"
 #include "replica/models/layers/shapes.h"
 
@@ -15,9 +16,9 @@
 ///   loss = mean over the images of: sum over the pixels of the binary cross-entropy
 ///          + KL divergence of N(mean, variance) from N(0, 1)
 ///
-/// Pixels must lie in [0, 1]: u8 images are divided by 255, whatever data.mean and data.deviation, and f32 images are
-/// used as they are. "labels" are optional: a negative label or a NaN marks padding, which does not count. Without
-/// them, the images that fill up the last batch of an evaluation count, too.
+/// Pixels must lie in [0, 1]: u8 images are divided by 255, regardless of data.mean and data.deviation, and f32 images
+/// are used as they are. "labels" are optional: a negative label or a NaN marks padding, which does not count. Without
+/// them, the images that pad the last batch of an evaluation also count.
 namespace poprun::models::vae {
 namespace {
 
@@ -33,7 +34,7 @@ TensorId pixels(Builder& builder, const ModelInputs& inputs) {
   return layers::flatten(builder, "pixels", layers::images(builder, unit, {.planes = false}));
 }
 
-TensorId encode(Builder& builder, const ModelInputs& inputs, TensorId mean, TensorId log_variance) {
+TensorId latent_code(Builder& builder, const ModelInputs& inputs, TensorId mean, TensorId log_variance) {
   if (!inputs.training || !builder.status()) {
     return mean;
   }
@@ -94,9 +95,7 @@ ModelOutputs loss(Builder& builder, const ModelInputs& inputs, TensorId x, Tenso
   }
   const TensorId mean_loss = builder.add_one("div", {sum(rows, 0, "total"), divisor}, {}, "loss");
   const TensorId correct = op("neg", {count}, "correct");
-  for (std::size_t t = first; t < builder.graph().tensors().size(); ++t) {
-    builder.graph().set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
-  }
+  layers::mark_metrics(builder.graph(), first);
   return {.loss = mean_loss, .correct = correct, .count = count};
 }
 
@@ -115,7 +114,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   builder.layer("fc2");
   const TensorId mean = dense("fc21", coded, inputs.size("latent"));
   const TensorId log_variance = dense("fc22", coded, inputs.size("latent"));
-  const TensorId z = encode(builder, inputs, mean, log_variance);
+  const TensorId z = latent_code(builder, inputs, mean, log_variance);
   builder.layer("fc3");
   const TensorId decoded = layers::relu(builder, "relu3", dense("fc3", z, inputs.size("hidden")));
   builder.layer("fc4");

@@ -443,7 +443,7 @@ class Training(JobTest):
         parts = self.run_job("-n", 2, config=self.config(model(external("w", [64, 4], "sub/weights.bin", 5, 1024))))
         self.assertEqual(parts.weights_hash(), whole)
         for location, offset, reason in (
-                ("none.bin", 0, "which is missing in"), ("sub/weights.bin", 10, "which has 1,033 B, but they are 1,024 B"),
+                ("none.bin", 0, "which is missing in"), ("sub/weights.bin", 10, "which has 1,033 B, but the tensor needs 1,024 B"),
                 ("../weights.bin", 0, "which is not in the folder of the model"),
                 ("/etc/passwd", 0, "which is not in the folder of the model")):
             self.assert_refused(65, self.config(model(external("w", [64, 4], location, offset, 1024))),

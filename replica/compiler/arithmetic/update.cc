@@ -156,22 +156,31 @@ void add_orthogonalised(Builder& builder, const Optimizer& optimizer, const Attr
   const std::string name = graph.free_name(graph.tensor(pair.parameter).name + ".direction");
   const TensorId u =
       graph.add_tensor({name, {DataType::kF32, {shape[0], columns}, Layout::kRowMajor}, Role::kActivation});
-  std::vector<TensorId> first = {weights, pair.gradient, momentum};
-  std::vector<TensorId> last = {weights, TensorId{}, scalars.rate};
-  if (scalars.factor) {
-    first.push_back(*scalars.factor);
-    last.push_back(*scalars.factor);
-  }
-  builder.update(optimizer.orthogonalised->momentum.kind, first, attributes, {momentum, u});
-  last[1] = orthogonalised(builder, name, u);
-  builder.update(optimizer.orthogonalised->rule.kind, last, attributes, {weights});
+  const auto with_factor = [&](std::vector<TensorId> inputs) {
+    if (scalars.factor) {
+      inputs.push_back(*scalars.factor);
+    }
+    return inputs;
+  };
+  builder.update(optimizer.orthogonalised->momentum.kind, with_factor({weights, pair.gradient, momentum}), attributes,
+                 {momentum, u});
+  const TensorId direction = orthogonalised(builder, name, u);
+  builder.update(optimizer.orthogonalised->rule.kind, with_factor({weights, direction, scalars.rate}), attributes,
+                 {weights});
 }
 
-/// Returns the parameters that are read as embedding tables.
+/// Returns the parameters that are read as embedding tables: by a gather, or, as learnt positions are, by a slice that
+/// is added. Slices of serialised layers are factors of products instead.
 std::set<TensorId> embedding_tables(const Region& forward) {
+  std::set<TensorId> added;
   std::set<TensorId> tables;
   for (const Operation& operation : forward.operations) {
-    if (operation.kind == kinds::kGather) {
+    if (operation.kind == "add") {
+      added.insert(operation.inputs.begin(), operation.inputs.end());
+    }
+  }
+  for (const Operation& operation : forward.operations) {
+    if (operation.kind == kinds::kGather || (operation.kind == kinds::kSlice && added.contains(operation.outputs[0]))) {
       tables.insert(operation.inputs[0]);
     }
   }

@@ -10,13 +10,6 @@
 namespace poprun::layers {
 namespace {
 
-/// Marks the tensors from `first` on as metrics, which are float32 in every precision.
-void keep_f32(Builder& builder, std::size_t first) {
-  for (std::size_t t = first; t < builder.graph().tensors().size(); ++t) {
-    builder.graph().set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
-  }
-}
-
 void refuse_labels(Builder& builder, const std::string& where, const std::string& needed, TensorId logits,
                    TensorId labels) {
   builder.refuse(
@@ -33,8 +26,14 @@ ModelOutputs scored(Builder& builder, const std::string& kind, const std::string
 
 }  // namespace
 
+void mark_metrics(Graph& graph, std::size_t first) {
+  for (std::size_t t = first; t < graph.tensors().size(); ++t) {
+    graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
+  }
+}
+
 ModelOutputs binary_cross_entropy(Builder& builder, const std::string& name, const std::string& where, TensorId logits,
-                                  TensorId labels) {
+                                  TensorId labels, std::int64_t label_classes) {
   if (!builder.status()) {
     return {};
   }
@@ -43,7 +42,13 @@ ModelOutputs binary_cross_entropy(Builder& builder, const std::string& name, con
   const bool numbers = of_labels.data == DataType::kF32 || of_labels.data == DataType::kI32;
   if (!numbers || of_logits.shape.empty() || of_labels.shape.empty() || of_labels.shape[0] != of_logits.shape[0] ||
       of_labels.elements() != of_logits.elements()) {
-    refuse_labels(builder, where, "as many numbers, f32 from 0 to 1 or i32 0 and 1", logits, labels);
+    refuse_labels(builder, where, "the same number of elements: f32 from 0 to 1 or i32 0 and 1", logits, labels);
+    return {};
+  }
+  if (of_labels.data == DataType::kI32 && label_classes > 2) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("{}: the model needs labels 0 and 1, but the dataset has labels up to {}",
+                                        where, label_classes - 1)});
     return {};
   }
   const TensorId rows = of_logits == TensorType{DataType::kF32, of_labels.shape, Layout::kRowMajor}
@@ -102,7 +107,7 @@ ModelOutputs contrastive_loss(Builder& builder, const std::string& name, const s
   const std::vector<TensorId> backward = one_way(transposed, ".columns");
   const TensorId sum = builder.add_one("add", {forward[0], backward[0]}, {}, name + ".sum");
   const TensorId loss = builder.add_one("mul", {sum, constant(0.5, ".half")}, {}, name);
-  keep_f32(builder, first);
+  mark_metrics(builder.graph(), first);
   return {.loss = loss, .correct = forward[1], .count = forward[2], .prediction = logits};
 }
 

@@ -8,10 +8,14 @@
 /// (kUsage) labels that do not fit, with a message that starts with `where` ("data.source" or an option).
 namespace poprun::layers {
 
-/// Compares logits [N,...] with labels of as many elements: probabilities f32, or 0 and 1 as i32, where negative
-/// labels do not count (ops/losses/binary_cross_entropy.cc).
+/// Marks the tensors from `first` on as metrics, which are float32 in every precision.
+void mark_metrics(Graph& graph, std::size_t first);
+
+/// Compares logits [N,...] with labels that have the same number of elements: probabilities f32, or 0 and 1 as i32,
+/// where negative labels do not count (ops/losses/binary_cross_entropy.cc). `label_classes` is the dataset's number of
+/// classes, as in ModelInputs; more than two are refused.
 ModelOutputs binary_cross_entropy(Builder& builder, const std::string& name, const std::string& where, TensorId logits,
-                                  TensorId labels);
+                                  TensorId labels, std::int64_t label_classes);
 
 /// Compares logits [N,T,C] of T frames with labels i32[N,S], padded with negative numbers. Class 0 is the blank
 /// (ops/losses/ctc_loss.cc).

@@ -15,7 +15,8 @@ struct Norm {
   bool training = true;  ///< Whether batch normalisation uses the batch's own statistics.
 };
 
-/// Adds the normalisation called `name`. Group normalisation has 32 groups, or as many as divide the channels.
+/// Adds the normalisation called `name`. Group normalisation has 32 groups or, if 32 does not divide the channels,
+/// their greatest common divisor.
 TensorId normalise(Builder& builder, const std::string& name, TensorId x, const Norm& norm);
 
 /// Configuration of one network of the family.

@@ -123,7 +123,7 @@ class Body {
  private:
   Status join(std::size_t k, std::size_t n, std::int64_t given, bool reversed) {
     if (collected_.empty()) {
-      return node_.unsupported("a tensor without elements, since there are no steps");
+      return node_.unsupported("an empty output, because the loop has no steps");
     }
     if (reversed) {
       std::ranges::reverse(collected_);
@@ -172,7 +172,10 @@ Status translate_loop(Node& node) {
   std::int64_t trips = kMostSteps + 1;
   if (node.has(0)) {
     POPRUN_ASSIGN(const auto given, node.integers_of(0));
-    trips = given.size() == 1 ? std::clamp<std::int64_t>(given[0], 0, kMostSteps + 1) : 0;
+    if (given.size() != 1) {
+      return node.wrong("needs a single number of steps");
+    }
+    trips = std::clamp<std::int64_t>(given[0], 0, kMostSteps + 1);
   }
   Constant always = Constant::of_integers({1}, {});
   always.element = ::onnx::TensorProto::BOOL;
@@ -180,12 +183,12 @@ Status translate_loop(Node& node) {
   std::vector<Value> carried;
   for (std::size_t i = 2; i < node.inputs(); ++i) {
     if (!node.has(i)) {
-      return node.wrong("needs an initial value for each value that steps pass on");
+      return node.wrong("needs an initial value for each loop-carried value");
     }
     carried.push_back(node.value(i));
   }
   Body body(node, std::move(carried));
-  POPRUN_TRY(body.check(node.inputs(), 1));
+  POPRUN_TRY(body.check(std::max<std::size_t>(node.inputs(), 2), 1));
   for (std::int64_t i = 0; i < trips; ++i) {
     const auto goes_on = truth(condition);
     if (!goes_on) {

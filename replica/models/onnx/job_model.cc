@@ -184,13 +184,6 @@ Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId l
                                  /*keep_dims=*/false)};
 }
 
-/// Marks the tensors from `first` on (labels, loss and counts) as metrics, which are float32 in every precision.
-void keep_as_metrics(Graph& graph, std::size_t first) {
-  for (std::size_t t = first; t < graph.tensors().size(); ++t) {
-    graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
-  }
-}
-
 /// Adds the mean, over the rows that count, of mean((y - target)^2). It selects those rows instead of multiplying by a
 /// mask, since no factor turns a NaN or an infinity into 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output, TensorId labels) {
@@ -225,7 +218,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   const TensorId correct =
       targets.correct ? layers::reduce(builder, name + ".correct", Reduction::kSum, *targets.correct, {0}, false)
                       : builder.add_one("sub", {fill(builder, name + ".nothing", 0), count}, {}, name + ".correct");
-  keep_as_metrics(builder.graph(), first);
+  layers::mark_metrics(builder.graph(), first);
   return ModelOutputs{.loss = loss, .correct = correct, .count = count, .prediction = output};
 }
 
@@ -362,7 +355,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     case Loss::kMeanSquaredError:
       return mean_squared_error(builder, name, output, labels);
     case Loss::kBinaryCrossEntropy:
-      return layers::binary_cross_entropy(builder, name, where, output, labels);
+      return layers::binary_cross_entropy(builder, name, where, output, labels, inputs.label_classes);
     case Loss::kContrastive:
       return layers::contrastive_loss(builder, name, where, output, labels);
     case Loss::kCtc:

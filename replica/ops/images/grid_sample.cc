@@ -16,12 +16,13 @@
 ///       padding="zeros" | "border" | "reflection" coordinates="pixels" | "corners" | "edges"
 ///       ->  y [N,C,P..], all f32 and row-major, 1 <= d <= 3
 ///
-/// The last axis of the grid holds the coordinates of a place, that of the last dimension of x first. "pixels" counts
-/// pixels from 0; for the others, -1 and 1 are the centres ("corners") or the outer edges ("edges") of the first and
-/// last pixel. Pixels outside x are zero, or the pixel at the border, or that on the other side of the border, which
-/// is an edge only if the coordinates are edges. As in PyTorch, "nearest" rounds ties to even and passes no gradient to
-/// the grid, "cubic" uses Keys' kernel with a = -0.75, and "linear" moves a place outside x to the border before it
-/// interpolates, where no gradient passes to its coordinate; "cubic" pads each of the pixels that it reads.
+/// The last axis of the grid holds the coordinates of a place, in reverse order: the coordinate along the last
+/// dimension of x comes first. "pixels" counts pixels from 0; for the others, -1 and 1 are the centres ("corners") or
+/// the outer edges ("edges") of the first and last pixel. Pixels outside x are zero, or the pixel at the border, or
+/// that on the other side of the border, which is an edge only if the coordinates are edges. As in PyTorch, "nearest"
+/// rounds ties to even and passes no gradient to the grid, "cubic" uses Keys' kernel with a = -0.75, and "linear" moves
+/// a place outside x to the border before it interpolates, where no gradient passes to its coordinate; "cubic" pads
+/// each of the pixels that it reads.
 ///
 ///   grid_sample_gradient(x, grid, dy) of_grid=0|1 and grid_sample's attributes  ->  dx, and dgrid if of_grid=1
 namespace poprun::ops::grid_sample {

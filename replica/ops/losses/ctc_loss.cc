@@ -17,7 +17,8 @@
 /// T frames count; negative labels are padding, wherever they are. `loss` is the sum over the sequences divided by the
 /// number of their labels, which is `count`: torch.nn.functional.ctc_loss with reduction="sum" and blank=0, divided by
 /// the sum of target_lengths. (Its reduction="mean" differs if lengths differ.) Sequences without labels are padding
-/// and ignored. The loss is infinite if the labels of a sequence do not fit in T frames. `correct` is -count, since the
+/// and ignored. If the labels of a sequence do not fit in T frames, the loss is infinite and its gradient NaN, as in
+/// PyTorch with zero_infinity=False. `correct` is -count, since the
 /// loss has no accuracy. If nothing counts, all three results are 0. A label that is not a class is reported.
 ///
 /// Everything is computed in order, in double and in the log domain:
@@ -25,7 +26,7 @@
 ///   l       the labels with blanks between and around them: 2 S + 1 symbols
 ///   a[t,s]  log of the probability of the first s + 1 symbols ending with frame t
 ///           = log p[t,l[s]] + log-sum-exp of a[t-1,s], a[t-1,s-1] and, unless l[s] is a blank or l[s-2], a[t-1,s-2]
-///   b[t,s]  likewise of the symbols from s on, starting with frame t
+///   b[t,s]  log of the probability of the symbols from s on, starting with frame t
 ///   loss    = -log-sum-exp of a[T-1] at the last two symbols
 ///   dloss / dlogits[t,k] = p[t,k] - sum over s with l[s] = k of exp(a[t,s] + b[t,s] - log p[t,k] + loss)
 namespace poprun::ops::ctc_loss {
@@ -80,14 +81,13 @@ class Lattice {
     return static_cast<std::int64_t>(symbols_.size() / 2);
   }
 
-  /// Returns the loss of the sequence, and keeps a.
+  /// Returns the loss of the sequence, and keeps a. Requires: the sequence has a label.
   double forward() {
     normalise();
     const std::size_t L = symbols_.size();
     a_.assign(static_cast<std::size_t>(T_) * L, kNever);
-    for (std::size_t s = 0; s < std::min<std::size_t>(2, L); ++s) {
-      a_[s] = log_p(0, symbols_[s]);
-    }
+    a_[0] = log_p(0, symbols_[0]);
+    a_[1] = log_p(0, symbols_[1]);
     for (std::int64_t t = 1; t < T_; ++t) {
       const double* before = &a_[static_cast<std::size_t>(t - 1) * L];
       double* now = &a_[static_cast<std::size_t>(t) * L];
@@ -98,7 +98,7 @@ class Lattice {
       }
     }
     const double* last = &a_[static_cast<std::size_t>(T_ - 1) * L];
-    return -log_add(last[L - 1], L > 1 ? last[L - 2] : kNever);
+    return -log_add(last[L - 1], last[L - 2]);
   }
 
   /// Writes the gradient of `scale` times the sequence's loss with respect to its logits. Requires: forward() returned

@@ -63,19 +63,20 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel(
-      [T = s.outputs[0].shape[0], S = s.outputs[0].shape[1], buckets = Buckets(s.attributes)](const Operands& t) {
-        auto* y = reinterpret_cast<std::int32_t*>(t.outputs[0]);  // NOLINT: i32 tensor.
-        std::vector<std::int32_t> of;                             // Of t - s, from 1 - S to T - 1.
-        for (std::int64_t r = 1 - S; r < T; ++r) {
-          of.push_back(buckets.of(r));
-        }
-        for (std::int64_t i = 0; i < T; ++i) {
-          for (std::int64_t j = 0; j < S; ++j) {
-            y[i * S + j] = of[static_cast<std::size_t>(i - j + S - 1)];
-          }
-        }
-      });
+  const std::int64_t T = s.outputs[0].shape[0];
+  const std::int64_t S = s.outputs[0].shape[1];
+  std::vector<std::int32_t> bucket_of;  // bucket_of[r + S - 1] is the bucket of the distance r.
+  for (std::int64_t r = 1 - S; r < T; ++r) {
+    bucket_of.push_back(Buckets(s.attributes).of(r));
+  }
+  return make_kernel([T, S, bucket_of](const Operands& t) {
+    auto* y = reinterpret_cast<std::int32_t*>(t.outputs[0]);  // NOLINT: i32 tensor.
+    for (std::int64_t i = 0; i < T; ++i) {
+      for (std::int64_t j = 0; j < S; ++j) {
+        y[i * S + j] = bucket_of[static_cast<std::size_t>(i - j + S - 1)];
+      }
+    }
+  });
 }
 
 Work work(const Signature& s) {

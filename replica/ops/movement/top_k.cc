@@ -13,7 +13,7 @@
 ///   top_k(x f32) axis=. k=. largest=0|1  ->  values f32, indices i32, both of x's shape with size k along the axis
 ///
 /// The k largest elements (or smallest, with largest=0) along the axis, the first of them first, and their positions.
-/// Of equal elements, those at lower positions come first. NaN counts as larger than any number. The gradient of a
+/// If elements are equal, those at lower positions come first. NaN counts as larger than any number. The gradient of a
 /// value goes to the element that it was read from; no gradient passes through the indices.
 ///
 ///   N  rows (tokens)    K  choices of each row    E  experts    C  capacity of an expert, in rows
@@ -21,9 +21,9 @@
 ///   expert_slots(chosen i32[N,K]) experts=E capacity=C  ->  slots i32[N,K], rows i32[E C]
 ///
 /// Every expert has C slots; those of expert e are e C to e C + C - 1. The choices are visited in row-major order, and
-/// each gets the next free slot of its expert, or E C (no slot) if there is none. `rows` is the inverse: for each slot,
-/// the row that has it, or N (no row). A `gather` with outside="zeros" therefore collects the rows of each expert, and
-/// another one collects the experts' results.
+/// each gets the next free slot of its expert, or E C (no slot) if all of them are taken. `rows` is the inverse: for
+/// each slot, the row that has it, or N (no row). A `gather` with outside="zeros" therefore collects the rows of each
+/// expert, and another one collects the experts' results.
 namespace poprun::ops::top_k {
 namespace {
 
@@ -65,11 +65,9 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
         const float* x = t.input_f32(0) + o * view.A * view.R + r;
         std::iota(order.begin(), order.end(), 0);
         std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](std::int32_t a, std::int32_t b) {
-          const float at_a = x[a * view.R];
-          const float at_b = x[b * view.R];
-          const bool before = largest ? is_larger(at_a, at_b) : is_larger(at_b, at_a);
-          const bool behind = largest ? is_larger(at_b, at_a) : is_larger(at_a, at_b);
-          return before || (!behind && a < b);
+          const float first = x[(largest ? a : b) * view.R];
+          const float second = x[(largest ? b : a) * view.R];
+          return is_larger(first, second) || (!is_larger(second, first) && a < b);
         });
         for (std::int64_t i = 0; i < k; ++i) {
           const std::int64_t to = (o * k + i) * view.R + r;

@@ -8,7 +8,7 @@
 
 /// Adafactor (Shazeer and Stern, arXiv:1804.04235, algorithms 4 and 5), without momentum and with an external learning
 /// rate: the variant of fairseq and Hugging Face with relative_step=False, scale_parameter=False and
-/// warmup_init=False. Its second small constant, for the scale of a parameter, therefore plays no part.
+/// warmup_init=False. Its second small constant, for the scale of a parameter, is therefore not used.
 ///
 ///   adafactor(w [..,R,C], g, row [..,R], column [..,C], rate, step)  ->  w, row, column
 ///   adafactor(w [n] or [], g, v, rate, step)                         ->  w, v
@@ -16,12 +16,11 @@
 ///
 ///   G = scale * g
 ///   beta = 1 - step^-decay-exponent, where `step` counts updates from 1
-///   row = beta * row + (1 - beta) * mean of G^2 + square-epsilon over the columns;  column: over the rows
+///   row = beta * row + (1 - beta) * (mean of G^2 over the columns + square-epsilon);  column: over the rows
 ///   V = row * column / mean(row), for each matrix of the last two dimensions
 ///   v = beta * v + (1 - beta) * (G^2 + square-epsilon), which is the V of a vector
 ///   u = G / sqrt(V)
-///   w -= rate * (u / max(1, rms(u) / clip-threshold) + weight_decay * w), with the root mean square of the whole
-///   tensor
+///   w -= rate * (u / max(1, rms(u) / clip-threshold) + weight_decay * w), where rms is taken over the whole tensor
 ///
 /// Sums run over the elements in order, in double. Since they need the full tensor, the rule does not work on shards.
 namespace poprun::optimizers::adafactor {

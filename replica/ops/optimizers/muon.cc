@@ -6,11 +6,13 @@
 #include "replica/ops/optimizers/square_sum.h"
 
 /// Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024), with Nesterov momentum, for
-/// weights of at least two dimensions other than embedding tables, and AdamW for everything else. One learning rate
-/// serves both, because the steps of matrices are scaled to the size of AdamW's (Liu et al., "Muon is scalable for LLM
-/// training", arXiv:2502.16982): torch.optim.Muon with adjust_lr_fn="match_rms_adamw", apart from its bfloat16.
+/// weights of at least two dimensions other than embedding tables, and AdamW for everything else. An output layer of
+/// its own counts as a weight; it is a table only if it is tied to the embedding. One learning rate serves both,
+/// because the steps of matrices are scaled to the size of AdamW's (Liu et al., "Muon is scalable for LLM training",
+/// arXiv:2502.16982): torch.optim.Muon with adjust_lr_fn="match_rms_adamw", apart from its bfloat16.
 ///
-/// A weight [O, ...] is a matrix of R = O rows and C columns:
+/// A weight [O, ...] is a matrix of R = O rows and C columns; the weights [E,I,H] of E stacked experts, too, form one
+/// matrix of E rows:
 ///
 ///   muon_momentum(w, g, momentum* [, factor])  ->  momentum, u [R,C]
 ///       G = scale * g;  m = momentum * m + (1 - momentum) * G;  u = G + momentum * (m - G), divided by |u|

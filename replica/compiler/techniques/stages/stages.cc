@@ -34,7 +34,7 @@ std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job
 LayerUse use_of(const CompileOptions& options) {
   std::int64_t state_bytes = options.precision.master_weights ? 4 : 0;
   if (const Optimizer* optimizer = find_optimizer(options.optimizer.name)) {
-    // Those of a large matrix, since states of another shape, such as Adafactor's rows and columns, are small.
+    // Counts only states of a large matrix's shape; others, such as Adafactor's rows and columns, are small.
     const TensorType matrix{DataType::kF32, {1 << 15, 1 << 15}, Layout::kRowMajor};
     for (const auto& [state, type] : optimizer->states_of(matrix)) {
       const std::int64_t bytes = options.precision.half_optimizer_state && state->may_be_half ? 2 : 4;

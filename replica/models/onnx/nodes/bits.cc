@@ -56,7 +56,7 @@ Status invert(Node& node) {
   return node.set_result(node.add("bit_xor", {x, ones}), node.element(0));
 }
 
-/// Moves the bits of unsigned integers. Those that leave a narrow type are lost.
+/// Moves the bits of unsigned integers. Bits shifted out of a narrow type are lost.
 Status shift(Node& node) {
   const std::string direction = node.text("direction", "");
   if (direction != "LEFT" && direction != "RIGHT") {

@@ -151,7 +151,7 @@ Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& ke
   return t;
 }
 
-/// Adds the bias (input 2), if there is one, to y [N,O,...].
+/// Adds the bias (input 2), if the node has one, to y [N,O,...].
 Result<TensorId> with_bias(Node& node, TensorId y, std::int64_t outputs) {
   if (!node.has(2)) {
     return y;

@@ -114,7 +114,7 @@ Status reverse_sequence(Node& node) {
 }
 
 /// Writes L rows of `update` into a cache [B,...,S,...] from row `write_indices[b]` on, which may wrap around: row s
-/// comes from row s - write_indices[b] of the update if there is one.
+/// comes from row s - write_indices[b] of the update if the node has this input.
 Status tensor_scatter(Node& node) {
   const Shape s = node.shape(0);
   const Shape u = node.shape(1);
@@ -211,7 +211,7 @@ Status col2im(Node& node) {
   if (image.empty() || block.size() != image.size() || s.size() != 3 || std::ranges::min(image) < 1 ||
       std::ranges::min(block) < 1 || std::ranges::max(image) > kMostElements ||
       std::ranges::max(block) > kMostElements) {
-    return node.wrong("needs columns [N,C K,L], and as many sizes of a block as of the image");
+    return node.wrong("needs columns [N,C K,L], and a block with as many dimensions as the image");
   }
   POPRUN_TRY(checked_elements(block));
   const std::int64_t K = product(block, 0, block.size());

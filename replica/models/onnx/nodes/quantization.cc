@@ -58,7 +58,7 @@ Result<Blocks> blocks_of(Node& node) {
   const std::int64_t block = node.integer("block_size", 0);
   const auto is_single = [](const Shape& shape) { return shape.empty() || shape == Shape{1}; };
   if (node.has(2) && node.shape(2) != scale && !(is_single(node.shape(2)) && is_single(scale))) {
-    return node.wrong("needs as many zero points as scales");
+    return node.wrong("needs zero points of the same shape as the scales");
   }
   if (is_single(scale)) {
     return Blocks{x, {}};
@@ -204,7 +204,7 @@ Status dynamic_quantize(Node& node) {
   return {};
 }
 
-/// Returns the factor i of a product, minus its zero points, if there are any: one for each row (column) or for all.
+/// Returns the factor i of a product, minus its zero points, if the node has any: one per row (column), or one for all.
 Result<TensorId> centred(Node& node, std::size_t i, bool by_row) {
   POPRUN_ASSIGN(TensorId x, node.reals_of(i));
   POPRUN_ASSIGN(x, node.row_major_of(x));

@@ -203,8 +203,8 @@ class Direction {
   std::int64_t hidden_ = 0;
   TensorId r_{};
   std::optional<TensorId> of_r_;
-  Recurrence gates_of_h_{};  ///< Of the gates that every step computes from the state.
-  Recurrence fresh_of_h_{};  ///< If resets_state(): of the last gate.
+  Recurrence gates_of_h_{};  ///< The part of the gates that every step computes from the state.
+  Recurrence fresh_of_h_{};  ///< The part of the last gate, if resets_state().
   std::array<std::optional<TensorId>, 3> peepholes_;
   TensorId projected_{};  ///< [S N, G H]
 };

@@ -46,7 +46,8 @@ struct Transform {
       for (std::int64_t k = 0; k < bins(); ++k) {
         const double angle = kTwoPi * static_cast<double>(t * k % length) / static_cast<double>(length);
         const double cosine = factor * std::cos(angle);
-        const double sine = factor * std::sin(angle) * (inverse ? 1 : -1);  // Of exp(i angle) or exp(-i angle).
+        const double sine =
+            factor * std::sin(angle) * (inverse ? 1 : -1);  // The imaginary part of exp(i angle) or exp(-i angle).
         at(t, 0, k, 0) = static_cast<float>(cosine);
         if (parts == 2) {
           at(t, 1, k, 0) = static_cast<float>(-sine);

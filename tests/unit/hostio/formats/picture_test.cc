@@ -79,7 +79,7 @@ TEST(Picture, ScalesTheShorterSideAndCutsTheCentre) {
 }
 
 TEST(Picture, InterpolatesWhenItEnlarges) {
-  // Weights are 1 / 4 and 3 / 4 inside; at the border, there is only one pixel.
+  // Inside, the weights are 1 / 4 and 3 / 4; at the border, only one pixel counts.
   EXPECT_THAT(decoded(png_bytes({1, 2, 1, {0, 100}}), {2, 4, 1}), ElementsAre(0, 25, 75, 100, 0, 25, 75, 100));
 }
 

@@ -63,7 +63,6 @@ TEST(ConfigJson, DescribesAMixtralWhoseExpertsDropNoToken) {
   EXPECT_EQ(settings.at("model.name"), "mixtral-8x7b");
   EXPECT_EQ(settings.at("model.experts"), "8");
   EXPECT_EQ(settings.at("model.active-experts"), "2");
-  EXPECT_EQ(settings.at("model.capacity-percent"), "400");
   EXPECT_EQ(settings.at("model.rope-factor"), "1");
 }
 

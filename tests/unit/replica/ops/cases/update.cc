@@ -227,27 +227,31 @@ Arrays factored_squares(const Arrays& in, const Array& squares, double beta) {
     }
     return {v, v};
   }
-  const auto R = static_cast<std::size_t>(squares.shape[0]);
-  const auto C = static_cast<std::size_t>(squares.shape[1]);
-  std::vector<double> of_rows(R, 0);
-  std::vector<double> of_columns(C, 0);
-  for (std::size_t i = 0; i < R * C; ++i) {
-    of_rows[i / C] += squares.values[i] / static_cast<double>(C);
-    of_columns[i % C] += squares.values[i] / static_cast<double>(R);
-  }
+  const auto R = static_cast<std::size_t>(squares.shape[squares.shape.size() - 2]);
+  const auto C = static_cast<std::size_t>(squares.shape.back());
   Array row = in[2];
   Array column = in[3];
-  double mean = 0;
-  for (std::size_t r = 0; r < R; ++r) {
-    row.values[r] = moved(row.values[r], of_rows[r]);
-    mean += row.values[r] / static_cast<double>(R);
-  }
-  for (std::size_t c = 0; c < C; ++c) {
-    column.values[c] = moved(column.values[c], of_columns[c]);
-  }
   Array V(squares.shape);
-  for (std::size_t i = 0; i < R * C; ++i) {
-    V.values[i] = row.values[i / C] * column.values[i % C] / mean;
+  for (std::size_t first = 0; first < V.values.size(); first += R * C) {  // Each matrix begins here.
+    const std::size_t first_row = first / C;
+    const std::size_t first_column = first / R;
+    std::vector<double> of_rows(R, 0);
+    std::vector<double> of_columns(C, 0);
+    for (std::size_t i = 0; i < R * C; ++i) {
+      of_rows[i / C] += squares.values[first + i] / static_cast<double>(C);
+      of_columns[i % C] += squares.values[first + i] / static_cast<double>(R);
+    }
+    double mean = 0;
+    for (std::size_t r = 0; r < R; ++r) {
+      row.values[first_row + r] = moved(row.values[first_row + r], of_rows[r]);
+      mean += row.values[first_row + r] / static_cast<double>(R);
+    }
+    for (std::size_t c = 0; c < C; ++c) {
+      column.values[first_column + c] = moved(column.values[first_column + c], of_columns[c]);
+    }
+    for (std::size_t i = 0; i < R * C; ++i) {
+      V.values[first + i] = row.values[first_row + i / C] * column.values[first_column + i % C] / mean;
+    }
   }
   return {V, row, column};
 }
@@ -289,11 +293,13 @@ void add_adafactor(std::vector<Case>& all) {
                {"square-epsilon", 1e-3},
                {"clip-threshold", 0.75},
                {"decay-exponent", 0.8}};
-  for (const Shape& shape : {Shape{43}, Shape{5, 19}, Shape{}}) {
-    const bool matrix = shape.size() == 2;
+  for (const Shape& shape : {Shape{43}, Shape{5, 19}, Shape{3, 5, 19}, Shape{}}) {
+    const bool matrix = shape.size() >= 2;
     for (const Input& w : {half(shape), single(shape)}) {
       std::vector<Input> inputs = {w, half(shape)};
-      for (const Shape& state : matrix ? std::vector<Shape>{{5}, {19}} : std::vector<Shape>{shape}) {
+      const std::vector<Shape> factors =
+          shape.size() == 2 ? std::vector<Shape>{{5}, {19}} : std::vector<Shape>{{3, 5}, {3, 19}};
+      for (const Shape& state : matrix ? factors : std::vector<Shape>{shape}) {
         inputs.push_back(single(state, 0.01, 0.5));
       }
       inputs.push_back(scalar(0.1));

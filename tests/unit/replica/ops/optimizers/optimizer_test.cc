@@ -33,7 +33,6 @@ constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.99;
 constexpr double kEpsilon = 1e-6;
 constexpr double kTrust = 0.1;
-constexpr double kLion = 0.99;  ///< Lion's beta2.
 
 Attributes attributes_of(const std::string& kind) {
   Attributes attributes{{"scale", kScale}, {"weight_decay", kDecay}};
@@ -46,7 +45,7 @@ Attributes attributes_of(const std::string& kind) {
     attributes.set("epsilon", kEpsilon);
   } else if (kind == "lion") {
     attributes.set("beta1", kBeta1);
-    attributes.set("beta2", kLion);
+    attributes.set("beta2", kBeta2);
   } else if (kind == "adafactor") {
     attributes.set("square-epsilon", 1e-30);
     attributes.set("clip-threshold", 1.0);
@@ -118,7 +117,7 @@ struct Naive {
       const double G = kScale * static_cast<double>(g[i]);
       const double mixed = kBeta1 * m[i] + (1 - kBeta1) * G;
       w[i] -= kRate * ((mixed > 0 ? 1 : -1) + kDecay * w[i]);
-      m[i] = kLion * m[i] + (1 - kLion) * G;
+      m[i] = kBeta2 * m[i] + (1 - kBeta2) * G;
     }
   }
 

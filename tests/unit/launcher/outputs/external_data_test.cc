@@ -1,4 +1,4 @@
-#include "replica/base/external_data.h"
+#include "launcher/outputs/external_data.h"
 
 #include <filesystem>
 #include <fstream>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace poprun::external_data_test {
+namespace poprun::launcher::external_data_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -72,14 +72,14 @@ TEST_F(ExternalData, IsRefusedWithAReason) {
     return model(name + entry("location", location) + entry("offset", offset) + entry("length", "4") + kExternal);
   };
   EXPECT_THAT(refusal(at("none", "0")), HasSubstr("tensor 'w': its data are in the file 'none', which is missing in"));
-  EXPECT_THAT(refusal(at("data", "7")), HasSubstr("which has 10 B, but they are 4 B from byte 7 on"));
+  EXPECT_THAT(refusal(at("data", "7")), HasSubstr("which has 10 B, but the tensor needs 4 B from byte 7 on"));
   EXPECT_THAT(refusal(at("data", "18446744073709551615")), HasSubstr("which has 10 B"));
   EXPECT_THAT(refusal(at("data", "x")), HasSubstr("the offset 'x' of its external data is not a number"));
   EXPECT_THAT(refusal(at("../data", "0")), HasSubstr("which is not in the folder of the model"));
   EXPECT_THAT(refusal(at("/etc/hosts", "0")), HasSubstr("which is not in the folder of the model"));
   EXPECT_THAT(refusal(at("", "0")), HasSubstr("which is not in the folder of the model"));
-  EXPECT_THAT(refusal(at("data", "0"), 8), HasSubstr("it is larger than 8 B"));
+  EXPECT_THAT(refusal(at("data", "0"), 8), HasSubstr("at most 8 B are supported"));
 }
 
 }  // namespace
-}  // namespace poprun::external_data_test
+}  // namespace poprun::launcher::external_data_test
