@@ -80,7 +80,7 @@ Result<Elements> BatchReader::elements(std::uint64_t row, std::uint64_t count) c
     ++node;
     const std::uint64_t length = batch_.nodes[node].length;
     if (found.first > length || found.count > length - found.first) {
-      return damaged("a list ends behind the values");
+      return damaged("a list ends after the last value");
     }
   }
   POPRUN_TRY(check_nulls(node, buffer));
@@ -126,7 +126,7 @@ Status BatchReader::check_nulls(std::size_t node, std::size_t buffer) const {
     return {};
   }
   const ArrowBuffer& bitmap = batch_.buffers[buffer];
-  std::uint64_t index = 0;
+  std::uint64_t index = batch_.nodes[node].length;
   std::vector<std::byte> piece;
   for (std::uint64_t at = 0; at < bitmap.bytes; at += piece.size()) {
     piece.resize(std::min(bitmap.bytes - at, kPieceBytes));
@@ -137,6 +137,9 @@ Status BatchReader::check_nulls(std::size_t node, std::size_t buffer) const {
               static_cast<std::uint64_t>(std::countr_one(std::to_integer<unsigned char>(*found)));
       break;
     }
+  }
+  if (index >= batch_.nodes[node].length) {
+    return damaged("the number of nulls does not match the bitmap");
   }
   return fail(ErrorCode::kData,
               fmt::format("{}: column '{}': value {} of a batch of {} is null; fill it in or remove the row", place_,

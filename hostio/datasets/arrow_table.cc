@@ -43,7 +43,7 @@ class ArrowTable final : public Table {
   template <typename Visit>
   Status each_piece(std::size_t column, std::uint64_t first, std::uint64_t count, std::uint64_t piece_rows,
                     const Visit& visit) const;
-  Status scan_numbers(std::size_t column, bool is_number);
+  Status scan_numbers(std::size_t column, const std::string& label_type);
   Status scan_texts(std::size_t column, const std::string& type);
   Status write_numbers(const BatchReader& reader, const ColumnRows& wanted, std::uint64_t row, std::uint64_t rows,
                        std::span<std::byte> out) const;
@@ -123,7 +123,7 @@ Status ArrowTable::scan_columns(const std::string& type) {
     columns.push_back({.name = column.name});
     POPRUN_TRY(column.leaf.kind == Kind::kText
                    ? scan_texts(c, type)
-                   : scan_numbers(c, type == "number" && is_label_name(column.name) && column.lists.empty()));
+                   : scan_numbers(c, is_label_name(column.name) && column.lists.empty() ? type : ""));
   }
   if (columns.empty() || row_count == 0) {
     return fail(ErrorCode::kData,
@@ -134,13 +134,19 @@ Status ArrowTable::scan_columns(const std::string& type) {
   return {};
 }
 
-/// Sets the type and the shape of a column of numbers.
-Status ArrowTable::scan_numbers(std::size_t c, bool is_number) {
+/// Sets the type and the shape of a column of numbers. `label_type` is data.label-type if these are labels.
+Status ArrowTable::scan_numbers(std::size_t c, const std::string& label_type) {
   const ArrowColumn& column = parts_[0].columns[c];
   TableColumn& facts = columns[c];
   const bool is_bytes = column.leaf.kind == Kind::kInteger && column.leaf.width == 1 && !column.leaf.is_signed;
   const bool is_float = column.leaf.kind == Kind::kFloat;
-  if (is_float || is_number || (is_feature_name(column.name) && !is_bytes)) {
+  if (is_float && label_type == "class") {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: column '{}': data.label-type = class, but the labels are floats; cast "
+                            "them to integers",
+                            place, column.name));
+  }
+  if (is_float || label_type == "number" || (is_feature_name(column.name) && !is_bytes)) {
     facts.kind = ColumnKind::kNumbers;
     facts.width = is_float ? column.leaf.width : 4;
   } else {

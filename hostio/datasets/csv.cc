@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -147,8 +146,11 @@ Status CsvTable::read(const ColumnRows& rows, std::span<std::byte> out) const {
     }
     fields.erase(fields.begin() + static_cast<std::ptrdiff_t>(label_));
     for (const std::string_view field : fields) {
-      const float value = number_in(field).value_or(std::numeric_limits<float>::quiet_NaN());
-      std::memcpy(to, &value, sizeof(value));
+      const std::optional<float> value = number_in(field);
+      if (!value) {
+        return changed_while_read(place);
+      }
+      std::memcpy(to, &*value, sizeof(value));
       to += sizeof(value);
     }
   }

@@ -17,9 +17,9 @@
 /// "labels", i32. C is 1 if all images are grey, and otherwise 3. H x W is data.image-size: images are scaled until
 /// they just cover it, and cut at the centre (resize.h). Without this key, all images must have the same size.
 ///
-/// The server keeps a list of the images, 40 bytes each, and decodes an image when a batch needs it. If all decoded
-/// images fit kDecodedBytesMax, they are kept; otherwise, each is decoded again in every epoch. A checksum ensures that
-/// an image is still the one that was described.
+/// The server keeps a list of the images, 32 bytes each, and the paths of the files, and decodes an image when a batch
+/// needs it. If all decoded images fit kDecodedBytesMax, they are kept; otherwise, each is decoded again in every
+/// epoch. A checksum ensures that an image is still the one that was described.
 namespace poprun::hostio {
 
 /// The source parameters, for DatasetFamily::parameters.

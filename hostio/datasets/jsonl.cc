@@ -55,7 +55,7 @@ std::string label_text(const JsonField& field) {
     return std::string{field.text};
   }
   const double value = field.numbers[0];
-  return field.is_integers ? fmt::format("{:.0f}", value) : fmt::format("{}", value);
+  return field.is_integers ? fmt::format("{:.0f}", value) : fmt::format("{:#}", value);
 }
 
 /// Chooses the columns: those keys of the first line whose values are of use.

@@ -12,7 +12,7 @@
 ///
 ///   npz:FILE                     an archive written by np.savez or np.savez_compressed
 ///   npy:DIR                      all .npy files of a folder, each named after its array
-///   npy:NAME=FILE,...      single files; without NAME=, an array is named after its file
+///   npy:NAME=FILE,...            single files; without NAME=, an array is named after its file
 namespace poprun::hostio::families {
 namespace {
 

@@ -8,7 +8,6 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/token_windows.h"
 #include "replica/base/random.h"
-#include "replica/base/random_sequence.h"
 #include "replica/base/text.h"
 
 /// Synthetic data for benchmarks and first experiments. It is a function of the source alone.
@@ -100,7 +99,7 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
 
 class SyntheticImages final : public Dataset {
  public:
-  /// `positions`: of the bright band.
+  /// `positions` is the number of places where the bright band can be.
   SyntheticImages(proto::Dataset description, std::uint32_t positions, std::uint64_t seed)
       : Dataset(std::move(description)),
         positions_(positions),
@@ -133,12 +132,17 @@ class SyntheticImages final : public Dataset {
       for (std::uint64_t i = begin; i < begin + count;) {
         const std::uint64_t end = std::min(begin + count, (i / width + 1) * width);  // The end of the row.
         if (i / width % height * positions_ / height == label) {
-          std::for_each(noise + (i - begin), noise + (end - begin), [](std::uint8_t& pixel) { pixel |= 128U; });
+          for (std::uint8_t& pixel : std::span(noise + (i - begin), end - i)) {
+            pixel |= 128U;
+          }
         }
         i = end;
       }
-      floats ? write_floats({noise, count}, destination.data() + begin * sizeof(float))
-             : static_cast<void>(std::memcpy(destination.data() + begin, noise, count));
+      if (floats) {
+        write_floats({noise, count}, destination.data() + begin * sizeof(float));
+      } else {
+        std::memcpy(destination.data() + begin, noise, count);
+      }
     }
     return {};
   }

@@ -20,6 +20,7 @@ namespace {
 
 constexpr double kTestFraction = 0.05;  // The same as for text (token_windows.h).
 constexpr std::size_t kNamesMax = 1 << 16;
+constexpr std::size_t kNameBytesMax = 200;
 
 /// A column of both parts.
 struct ColumnPair {
@@ -311,8 +312,9 @@ Result<proto::Dataset> describe_tables(const Result<Tables>& tables, const Sourc
   POPRUN_TRY(check_keys(text != nullptr, source));
   if (text != nullptr) {
     POPRUN_ASSIGN(proto::Dataset description, describe_token_windows(facts_of_text(*text), source, source.text));
-    description.add_notes(
-        fmt::format("{}: only the texts are read, and the last 5 % of them are the test part", source.text));
+    description.add_notes(fmt::format("{}: only the texts are read, and the last 5 % of them are the test part{}",
+                                      source.text,
+                                      tables->test == nullptr ? "" : "; the test part of its own is not read"));
     return description;
   }
   POPRUN_ASSIGN(const TableArrays arrays, arrays_of_tables(tables->train, tables->test, source));
@@ -378,12 +380,18 @@ const char* LabelScan::add(std::string_view label) {
   if (integer_in(text)) {
     add_number(/*is_integer=*/true);
   } else if (const auto number = number_in(text)) {
-    add_number(/*is_integer=*/type_ == "class" && *number == std::floor(*number) && std::abs(*number) < 0x1p24F);
+    if (type_ == "class" && (*number != std::floor(*number) || std::abs(*number) >= 0x1p24F)) {
+      return "the label is not a whole number below 2^24, as data.label-type = class requires";
+    }
+    add_number(/*is_integer=*/type_ == "class");
   } else if (type_ == "number") {
     return "the label is not a finite number, as data.label-type = number requires";
   } else if (!names_.contains(text)) {
     if (names_.size() == kNamesMax) {
-      return "more than 65,536 different names are labels; is data.label-column the label?";
+      return "more than 65,536 different names are labels; choose a column with fewer";
+    }
+    if (text.size() > kNameBytesMax) {
+      return "the label is too long for the name of a class";
     }
     names_.emplace(text);
   }

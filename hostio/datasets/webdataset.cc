@@ -50,8 +50,8 @@ Result<std::vector<std::string>> expand(const std::string& pattern) {
                                                range, grouped(kShardsMax)));
   }
   std::vector<std::string> files;
-  for (std::uint64_t i = first; i <= last; ++i) {
-    files.push_back(fmt::format("{}{:0{}}{}", pattern.substr(0, open), i, dots, pattern.substr(close + 1)));
+  for (std::uint64_t i = 0; i <= last - first; ++i) {
+    files.push_back(fmt::format("{}{:0{}}{}", pattern.substr(0, open), first + i, dots, pattern.substr(close + 1)));
   }
   return files;
 }
@@ -64,14 +64,11 @@ struct WebSample {
   int label_rank = 0;  ///< .cls comes before .json, and .json before .txt.
 };
 
-/// Returns the text without blanks and line breaks at its end.
+/// Returns the text without the white space around it.
 std::string text_of(std::span<const std::byte> bytes) {
   std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  while (text.ends_with('\n') || text.size() != trimmed(text).size()) {
-    text = trimmed(text);
-    text.remove_suffix(text.ends_with('\n') ? 1 : 0);
-  }
-  return std::string{text};
+  text = trimmed(text);
+  return std::string{text.substr(0, text.find_last_not_of(" \t\r\n") + 1)};
 }
 
 /// Returns the label in a JSON object; nothing if it has none. Errors: kData, without a place.
@@ -123,10 +120,10 @@ class WebReader {
 
  private:
   Status add(const TarReader& tar, const TarEntry& entry, std::vector<EncodedImage>& part) {
-    const std::size_t slash = entry.name.rfind('/');
-    const std::size_t dot = entry.name.find('.', slash == std::string::npos ? 0 : slash + 1);
+    const std::size_t begin = entry.name.rfind('/') + 1;  // 0 if the name has no folder.
+    const std::size_t dot = entry.name.find('.', begin);
     std::string key = entry.name.substr(0, dot);
-    if (dot == std::string::npos || dot == slash + 1 || (slash == std::string::npos && dot == 0)) {
+    if (dot == std::string::npos || dot == begin) {
       return {};  // Without an ending, or hidden, as macOS adds to archives.
     }
     if (key != sample_.key) {

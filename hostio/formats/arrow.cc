@@ -18,6 +18,7 @@ constexpr std::uint64_t kMetadataBytesMax = std::uint64_t{64} << 20;
 constexpr std::size_t kListedMax = std::size_t{1} << 24;  ///< Nodes and buffers of a file, 16 bytes each.
 constexpr std::uint64_t kValuesMax = std::uint64_t{1} << 40;
 constexpr std::size_t kArrowFieldsMax = 4096;
+constexpr std::size_t kArrowNameBytesMax = 4096;
 constexpr unsigned kArrowDepthMax = 16;
 constexpr std::uint32_t kContinuation = 0xFFFFFFFF;
 
@@ -143,7 +144,11 @@ class ArrowLister {
 
   Result<ArrowField> field_of(FlatTable table, unsigned depth) {
     ArrowField field;
-    field.name = table.text(0);
+    const std::string_view name = table.text(0);
+    if (name.size() > kArrowNameBytesMax) {
+      return damaged("the name of a column is too long");
+    }
+    field.name = name;
     const FlatVector children = table.vector(5, 4);
     // Deep or wide schemas, and offsets that form a loop, end here.
     if (depth == kArrowDepthMax || ++fields_ > kArrowFieldsMax) {

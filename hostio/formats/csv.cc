@@ -105,7 +105,7 @@ Result<bool> CsvReader::record(std::vector<std::string_view>& fields) {
     used_ = std::min(length + 1, window_.text().size());
     line_ = next_line_;
     next_line_ += breaks_in(window_.text().substr(0, used_));
-    if (!trimmed(record).empty()) {
+    if (record.find_first_not_of(" \r") != std::string_view::npos) {
       break;
     }
   }

@@ -45,10 +45,7 @@ bool append_numbers(const simdjson::dom::element& value, std::size_t depth, Json
   }
   const simdjson::dom::array array = value.get_array().value_unsafe();
   // The first array of each depth determines the length of all.
-  std::uint64_t length = 0;
-  for ([[maybe_unused]] const simdjson::dom::element& entry : array) {
-    ++length;
-  }
+  const std::uint64_t length = array.size();
   const bool is_first = depth == field.shape.size() && field.numbers.empty();
   if (is_first) {
     field.shape.push_back(length);
@@ -96,7 +93,7 @@ Status JsonParser::parse(std::string_view text) {
   if (fault != simdjson::SUCCESS) {
     return fail(ErrorCode::kData, fmt::format("expected a JSON object: {}", simdjson::error_message(fault)));
   }
-  const std::size_t count = std::min(object.size(), kFieldsMax + 1);
+  const std::size_t count = object.size();
   if (count > kFieldsMax) {
     return fail(ErrorCode::kData, fmt::format("a JSON object with more than {} keys", grouped(kFieldsMax)));
   }

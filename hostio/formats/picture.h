@@ -15,7 +15,7 @@ namespace poprun::hostio {
 /// Largest encoded image, in bytes.
 inline constexpr std::uint64_t kPictureBytesMax = std::uint64_t{64} << 20;
 
-/// Largest image to decode. A decoder needs up to 6 bytes per pixel, and images of more than a quarter of the limit are
+/// Largest image to decode. A decoder needs up to 8 bytes per pixel, and images of more than a quarter of the limit are
 /// decoded one at a time.
 inline constexpr std::uint64_t kPixelsMax = std::uint64_t{1} << 26;
 

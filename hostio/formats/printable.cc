@@ -22,7 +22,11 @@ std::size_t character_bytes(std::string_view text) {
       return 0;
     }
   }
-  return bytes;
+  const auto second = bytes > 1 ? static_cast<unsigned char>(text[1]) : 0U;
+  const bool is_control = first == 0xC2 && second < 0xA0;
+  const bool is_overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool is_no_character = (first == 0xED && second >= 0xA0) || (first == 0xF4 && second >= 0x90);
+  return is_control || is_overlong || is_no_character ? 0 : bytes;
 }
 
 std::string shown(std::string_view text) {

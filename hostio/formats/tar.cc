@@ -110,16 +110,17 @@ Result<bool> TarReader::next(TarEntry& entry) {
   while (at_ < file_.size()) {
     const std::uint64_t header = at_;
     Block block{};
-    if (file_.size() - header < kBlock) {
-      return damaged(header, "the archive ends within it");
-    }
-    POPRUN_TRY(read_at(file_, header, std::as_writable_bytes(std::span(block)), name_));
+    const std::uint64_t there = std::min<std::uint64_t>(kBlock, file_.size() - header);
+    POPRUN_TRY(read_at(file_, header, std::as_writable_bytes(std::span(block).first(there)), name_));
     scope_.advance(kBlock);
-    if (std::ranges::all_of(block, [](char c) { return c == '\0'; })) {
+    if (there == kBlock && std::ranges::all_of(block, [](char c) { return c == '\0'; })) {
       return false;
     }
     if (header == 0 && (field_of(block, 0, 2) == "\x1F\x8B" || field_of(block, 0, 4) == "\x28\xB5\x2F\xFD")) {
       return damaged(header, "the archive is compressed; unpack it to a plain tar file");
+    }
+    if (there < kBlock) {
+      return damaged(header, "the archive ends within it");
     }
     const auto size = number_of(block, 124, 12);
     if (!has_checksum(block) || !size) {
@@ -143,7 +144,7 @@ Result<bool> TarReader::next(TarEntry& entry) {
     }
     const bool is_extra = type == 'L' || type == 'x';
     if (is_extra && bytes > (type == 'L' ? kNameBytesMax : kExtraBytesMax)) {
-      return damaged(header, fmt::format("a name of {} bytes is too long", grouped(bytes)));
+      return damaged(header, fmt::format("its name or pax fields have {} bytes, which is too long", grouped(bytes)));
     }
     if (type == 'L') {
       POPRUN_ASSIGN(std::string name, short_contents(begin, bytes));

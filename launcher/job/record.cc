@@ -65,7 +65,7 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
 
 void JobRecord::prepare_trace(const std::optional<Checkpoint>& resumed, bool is_traced) {
   const std::uint64_t last = options_.config.report().trace_last();
-  if (last == 0 || is_traced) {
+  if (last == 0 || is_traced || options_.config.has_check()) {
     return;
   }
   if (resumed && resumed->manifest.host().step() >= last) {

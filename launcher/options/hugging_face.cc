@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,6 +32,8 @@ struct FixedField {
 
 /// The fields of one model_type that matter.
 struct Family {
+  std::vector<std::pair<std::string, std::string>>
+      models;  ///< Architectures with our models; the first is the default.
   std::vector<SizeField> sizes;
   std::vector<FixedField> fixed;
 };
@@ -100,10 +103,11 @@ class Reader {
 
  private:
   std::int64_t positive(const std::string& field, std::int64_t value) {
-    if (value < 1) {
-      refuse(fmt::format("{} = {} must be positive", field, value));
+    constexpr std::int64_t kMost = std::int64_t{1} << 40U;
+    if (value < 1 || value > kMost) {
+      refuse(fmt::format("{} = {} {}", field, value, value < 1 ? "must be positive" : "is too large"));
     }
-    return value;
+    return std::clamp<std::int64_t>(value, 1, kMost);
   }
 
   const std::string& file_;
@@ -115,8 +119,8 @@ class Reader {
 const Json kNone;
 
 /// Sets rope-theta and rope-factor, which newer versions of transformers keep in `rope_parameters`.
-void read_rope(Reader& reader, const std::string& file, const Json& json) {
-  const bool joined = json.contains("rope_parameters");
+void read_rope(Reader& reader, const std::string& file) {
+  const bool joined = !reader.value("rope_parameters").is_null();
   const std::string field = joined ? "rope_parameters" : "rope_scaling";
   const Json scaling = reader.value(field);
   if (!scaling.is_null() && !scaling.is_object()) {
@@ -134,18 +138,19 @@ void read_rope(Reader& reader, const std::string& file, const Json& json) {
       inner.require({"low_freq_factor", 1.0, kNone});
       inner.require({"high_freq_factor", 4.0, kNone});
       inner.require({"original_max_position_embeddings", 8192, kNone});
-    } else if (!type.is_null() && type != "default") {
+    } else if ((!type.is_null() && type != "default") || (type.is_null() && scaling.contains("factor"))) {
       reader.refuse(
           fmt::format("{}.rope_type = {} is not supported; supported: \"default\", \"llama3\"", field, type.dump()));
     }
   }
   reader.adopt(inner);
-  reader.set("rope-theta", std::to_string(theta), "rope_theta");
+  reader.set("rope-theta", std::to_string(theta), joined ? field : "rope_theta");
   reader.set("rope-factor", std::to_string(factor), field);
 }
 
 Family llama_family() {
-  return {.sizes = {{"hidden_size", "hidden"},
+  return {.models = {{"LlamaForCausalLM", "llama-3.1-8b"}, {"LlamaModel", "llama-3.1-8b"}},
+          .sizes = {{"hidden_size", "hidden"},
                     {"num_hidden_layers", "layers"},
                     {"num_attention_heads", "heads"},
                     {"num_key_value_heads", "kv-heads", "num_attention_heads"},
@@ -161,6 +166,7 @@ Family llama_family() {
 
 Family mixtral_family() {
   Family family = llama_family();
+  family.models = {{"MixtralForCausalLM", "mixtral-8x7b"}, {"MixtralModel", "mixtral-8x7b"}};
   family.sizes.push_back({"num_local_experts", "experts", "", 8});
   family.sizes.push_back({"num_experts_per_tok", "active-experts", "", 2});
   family.fixed.push_back({"sliding_window", kNone, kNone});
@@ -171,7 +177,8 @@ Family mixtral_family() {
 }
 
 Family gpt2_family() {
-  return {.sizes = {{"n_embd", "hidden"},
+  return {.models = {{"GPT2LMHeadModel", "gpt2"}, {"GPT2Model", "gpt2"}},
+          .sizes = {{"n_embd", "hidden"},
                     {"n_layer", "layers"},
                     {"n_head", "heads"},
                     {"vocab_size", "vocabulary"},
@@ -185,7 +192,11 @@ Family gpt2_family() {
 }
 
 Family bert_family() {
-  return {.sizes = {{"hidden_size", "hidden"},
+  return {.models = {{"BertForPreTraining", "bert-base"},
+                     {"BertForMaskedLM", "bert-base"},
+                     {"BertModel", "bert-base"},
+                     {"BertForQuestionAnswering", "bert-base-squad"}},
+          .sizes = {{"hidden_size", "hidden"},
                     {"num_hidden_layers", "layers"},
                     {"num_attention_heads", "heads"},
                     {"vocab_size", "vocabulary"},
@@ -199,7 +210,8 @@ Family bert_family() {
 }
 
 Family vit_family() {
-  return {.sizes = {{"hidden_size", "hidden"}, {"num_hidden_layers", "layers"}, {"num_attention_heads", "heads"}},
+  return {.models = {{"ViTForImageClassification", "vit-base-16"}, {"ViTModel", "vit-base-16"}},
+          .sizes = {{"hidden_size", "hidden"}, {"num_hidden_layers", "layers"}, {"num_attention_heads", "heads"}},
           .fixed = {{"hidden_act", "gelu", "gelu"},
                     {"layer_norm_eps", 1e-12, 1e-12},
                     {"patch_size", 16, 16},
@@ -207,21 +219,23 @@ Family vit_family() {
 }
 
 Family t5_family() {
-  return {.sizes = {{"d_model", "hidden"},
-                    {"num_layers", "layers"},
-                    {"num_decoder_layers", "decoder-layers", "num_layers"},
-                    {"num_heads", "heads"},
-                    {"d_kv", "head-features"},
-                    {"d_ff", "intermediate"},
-                    {"vocab_size", "vocabulary"},
-                    {"n_positions", "sequence-length", "", 512}},
-          .fixed = {{"feed_forward_proj", "relu", "relu"},
-                    {"layer_norm_epsilon", 1e-6, 1e-6},
-                    {"relative_attention_num_buckets", 32, 32},
-                    {"relative_attention_max_distance", 128, 128},
-                    {"decoder_start_token_id", 0, 0},
-                    {"pad_token_id", 0, 0},
-                    {"tie_word_embeddings", true, true}}};
+  return {
+      .models = {{"T5ForConditionalGeneration", "t5-base"}, {"T5WithLMHeadModel", "t5-base"}, {"T5Model", "t5-base"}},
+      .sizes = {{"d_model", "hidden"},
+                {"num_layers", "layers"},
+                {"num_decoder_layers", "decoder-layers", "num_layers"},
+                {"num_heads", "heads"},
+                {"d_kv", "head-features"},
+                {"d_ff", "intermediate"},
+                {"vocab_size", "vocabulary"},
+                {"n_positions", "sequence-length", "", 512}},
+      .fixed = {{"feed_forward_proj", "relu", "relu"},
+                {"layer_norm_epsilon", 1e-6, 1e-6},
+                {"relative_attention_num_buckets", 32, 32},
+                {"relative_attention_max_distance", 128, 128},
+                {"decoder_start_token_id", 0, 0},
+                {"pad_token_id", 0, 0},
+                {"tie_word_embeddings", true, true}}};
 }
 
 /// Refuses a width that is not the one that our model derives from the others.
@@ -232,32 +246,25 @@ void require_derived(Reader& reader, const std::string& field, std::int64_t deri
 }
 
 /// Returns the name of the built-in model with the right architecture.
-std::string name_of(Reader& reader, const std::string& type) {
+std::string name_of(Reader& reader, const Family& family) {
   const Json architectures = reader.value("architectures");
   const std::string architecture = architectures.is_array() && !architectures.empty() && architectures[0].is_string()
                                        ? architectures[0].get<std::string>()
-                                       : "";
-  if (type == "llama") {
-    return reader.value("tie_word_embeddings") == true ? "llama-3.2-1b" : "llama-3.1-8b";
+                                       : family.models[0].first;
+  const auto found = std::ranges::find(family.models, architecture, &std::pair<std::string, std::string>::first);
+  if (found == family.models.end()) {
+    reader.refuse(fmt::format("architectures = [\"{}\"] is not supported; supported: {}", architecture,
+                              fmt::join(family.models | std::views::keys, ", ")));
+    return "";
   }
-  if (type == "bert") {
-    const bool known = architecture.empty() || architecture == "BertModel" || architecture == "BertForPreTraining" ||
-                       architecture == "BertForMaskedLM";
-    if (!known && architecture != "BertForQuestionAnswering") {
-      reader.refuse(
-          fmt::format("architectures = [\"{}\"] is not supported; supported: BertForPreTraining, "
-                      "BertForMaskedLM, BertForQuestionAnswering",
-                      architecture));
-    }
-    return known ? "bert-base" : "bert-base-squad";
-  }
-  return type == "mixtral" ? "mixtral-8x7b" : type == "vit" ? "vit-base-16" : type == "t5" ? "t5-base" : "gpt2";
+  const bool is_tied_llama = found->second == "llama-3.1-8b" && reader.value("tie_word_embeddings") == true;
+  return is_tied_llama ? "llama-3.2-1b" : found->second;
 }
 
 /// Reads what the tables of fields do not express.
-void read_rest(Reader& reader, const std::string& type, const std::string& file, const Json& json) {
+void read_rest(Reader& reader, const std::string& type, const std::string& file) {
   if (type == "llama" || type == "mixtral") {
-    read_rope(reader, file, json);
+    read_rope(reader, file);
     require_derived(
         reader, "head_dim",
         reader.integer("hidden_size", 0) / std::max<std::int64_t>(1, reader.integer("num_attention_heads", 0)));
@@ -294,14 +301,14 @@ Result<std::vector<ImpliedSetting>> settings_of_config_json(const std::string& f
     if (type != name) {
       continue;
     }
-    reader.set("name", name_of(reader, name), "model_type");
+    reader.set("name", name_of(reader, family), "model_type");
     for (const SizeField& size : family.sizes) {
       reader.size(size);
     }
     for (const FixedField& fixed : family.fixed) {
       reader.require(fixed);
     }
-    read_rest(reader, name, file, json);
+    read_rest(reader, name, file);
     POPRUN_TRY(reader.status());
     return reader.take();
   }

@@ -118,13 +118,14 @@ Result<std::string> with_external_data(std::string bytes, const std::string& pat
   std::uint64_t total = bytes.size();
   for (onnx::TensorProto* tensor : tensors) {
     POPRUN_ASSIGN(Place place, place_of(*tensor, parent.empty() ? "." : parent));
-    total += place.length;  // Each length is that of a file, so the sum does not overflow.
+    if (total > most || place.length > most - total) {
+      return fail(ErrorCode::kData,
+                  fmt::format("the data that its tensors have in other files are too large; at most {} B "
+                              "are supported, including the model",
+                              grouped(most)));
+    }
+    total += place.length;
     places.push_back(std::move(place));
-  }
-  if (total > most) {
-    return fail(ErrorCode::kData, fmt::format("with the data that its tensors have in other files, it has {} B, but at "
-                                              "most {} B are supported",
-                                              grouped(total), grouped(most)));
   }
   bytes = {};
   for (const Place& place : places) {

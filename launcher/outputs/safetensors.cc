@@ -158,7 +158,7 @@ std::string_view other_format(std::string_view begin) {
   }
   const std::size_t first = begin.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && begin[first] == '{') {
-    return "it is JSON; the name of an index of weights in several files ends in .json";
+    return "it is JSON; if it is an index of weights in several files, rename it to end in .json";
   }
   return "";
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "replica/base/random_sequence.h"
 #include "replica/base/simd.h"
 
 namespace poprun {

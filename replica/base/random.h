@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 /// Counter-based random numbers: a value is a pure function of (key, counter), independent of who draws it, in which
@@ -19,5 +20,10 @@ std::uint64_t random_key(std::uint64_t seed, std::string_view name);
 constexpr float unit_float(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1.0p-24F;
 }
+
+/// Writes the words of philox(key, counter_low, first_high + i) for i = 0, 1, ... until `out` is full; of
+/// the last four words, only as many as fit. Cost: about 2 ns per four words with AVX2.
+void philox_sequence(std::uint64_t key, std::uint64_t counter_low, std::uint64_t first_high,
+                     std::span<std::uint32_t> out);
 
 }  // namespace poprun

@@ -16,7 +16,7 @@ namespace poprun::hostio::testing {
 template <typename T>
 std::vector<T> values(const Dataset& dataset, std::uint64_t item, int tensor, proto::Split split = proto::SPLIT_TRAIN) {
   std::vector<T> result(sample_bytes(dataset.description().tensors(tensor)) / sizeof(T));
-  dataset.read({.split = split, .item = item}, tensor, std::as_writable_bytes(std::span(result)));
+  EXPECT_TRUE(dataset.read({.split = split, .item = item}, tensor, std::as_writable_bytes(std::span(result))));
   return result;
 }
 

@@ -18,6 +18,7 @@
 #include "replica/compilation/job_inputs.h"
 #include "replica/compiler/compile.h"
 #include "replica/loops/training_loop.h"
+#include "replica/models/layers/model.h"
 #include "replica/ops/optimizers/optimizer.h"
 #include "tests/unit/replica/compiled.h"
 
@@ -43,6 +44,22 @@ inline proto::Dataset dataset() {
   dataset.set_mean(kMean);
   dataset.set_deviation(kDeviation);
   return dataset;
+}
+
+/// Returns the description of data like those that the model was published with.
+inline proto::Dataset dataset_of(const Model& model) {
+  proto::Dataset data = dataset();
+  data.clear_tensors();
+  data.set_classes(static_cast<std::uint32_t>(model.sample.classes));
+  for (const SampleTensor& tensor : model.sample.tensors) {
+    proto::StreamTensor& added = *data.add_tensors();
+    added.set_name(tensor.name);
+    added.set_element(std::string{element_name(tensor.data)});
+    for (const std::int64_t d : tensor.shape) {
+      added.add_sample_shape(static_cast<std::uint32_t>(d));
+    }
+  }
+  return data;
 }
 
 /// Sets an optimiser, with its default values for hyper-parameters that are not given.

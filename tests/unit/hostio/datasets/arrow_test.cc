@@ -166,7 +166,7 @@ TEST_F(Arrow, NamesTheColumnOfAFault) {
   EXPECT_THAT(complaint({{descending, arrow_integers("label", {0, 1})}}), HasSubstr("do not ascend"));
   ArrowArray beyond = arrow_lists("x", {1, 1}, arrow_floats("", {1, 2}));
   beyond.buffers = {testing::integers({0, 1, 9}, 4)};
-  EXPECT_THAT(complaint({{beyond, arrow_integers("label", {0, 1})}}), HasSubstr("a list ends behind the values"));
+  EXPECT_THAT(complaint({{beyond, arrow_integers("label", {0, 1})}}), HasSubstr("a list ends after the last value"));
   ArrowArray few = arrow_integers("label", {0, 1, 1});
   few.buffers[0].resize(17);
   EXPECT_THAT(complaint({{x, few}}), HasSubstr("expected 24 bytes of values, found 17"));

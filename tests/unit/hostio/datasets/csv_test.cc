@@ -99,6 +99,17 @@ TEST_F(Csv, ServesFloatLabelsForRegression) {
   const auto classes = load_dataset(file("x,y\n1,1.0\n2,0.0\n") + "?test-fraction=0,label-type=class");
   ASSERT_TRUE(classes) << classes.error().message;
   EXPECT_THAT(values<std::int32_t>(**classes, 0, 1), ElementsAre(1));
+  EXPECT_THAT(complaint("x,y\n1,0.5\n2,0.0\n", "?label-type=class"), HasSubstr("the label is not a whole number"));
+}
+
+TEST_F(Csv, RefusesARowOfTabsAlone) {
+  EXPECT_THAT(complaint("a\tb\n1\t0\n\t\n2\t1\n"), HasSubstr("missing"));
+}
+
+TEST_F(Csv, ShowsNoControlCharactersOfAFile) {
+  EXPECT_THAT(complaint("\xC2\x9B"
+                        "31m,b\nx,5\n"),
+              HasSubstr("\\xc2\\x9b31m"));
 }
 
 TEST_F(Csv, TakesTheTestPartFromAnotherFileWithTheSameClasses) {

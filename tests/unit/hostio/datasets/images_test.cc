@@ -192,6 +192,12 @@ TEST_F(Webdataset, NamesTheSampleOfAFault) {
   EXPECT_THAT(complaint_of(archive({})), HasSubstr("found no files"));
 }
 
+TEST_F(Webdataset, CountsShardsUpToTheLargestNumber) {
+  const std::string last = "18446744073709551615";
+  EXPECT_THAT(complaint_of("webdataset:" + (folder_.path() / ("s-{" + last + ".." + last + "}.tar")).string()),
+              HasSubstr("s-" + last + ".tar"));
+}
+
 TEST_F(Webdataset, RefusesDamagedArchives) {
   Bytes whole = tar_bytes({{"a.png", picture(1)}, {"a.cls", bytes_of("1")}});
   const std::string source = "webdataset:" + (folder_.path() / "a.tar").string();
@@ -202,7 +208,7 @@ TEST_F(Webdataset, RefusesDamagedArchives) {
   write("a.tar", whole);
   EXPECT_THAT(complaint_of(source), HasSubstr("a.tar: header at byte 0: expected a tar header"));
   write("a.tar", testing::gzip(whole));
-  EXPECT_THAT(complaint_of(source), HasSubstr("header at byte 0"));
+  EXPECT_THAT(complaint_of(source), HasSubstr("header at byte 0: the archive is compressed"));
 }
 
 }  // namespace

@@ -46,6 +46,22 @@ TEST_F(Jsonl, ServesTokensOfEqualLength) {
               Contains(HasSubstr("id is not read")));
 }
 
+TEST_F(Jsonl, TakesLabelsWithAPointAsNumbers) {
+  const auto dataset = load_dataset(file(R"({"x": [1], "y": 1.0}
+{"x": [2], "y": 2.0}
+)") + "?test-fraction=0");
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  EXPECT_EQ((*dataset)->description().tensors(1).element(), "f32");
+}
+
+TEST_F(Jsonl, SaysThatATestPartOfTextsIsNotRead) {
+  const std::string train = file(R"({"text": "abcdefghijklmnopqrstuvwxyz"})");
+  const std::string test = file(R"({"text": "0123456789"})", "b.jsonl").substr(6);
+  const auto description = describe_dataset(train + ",test=" + test + "?sequence-length=2");
+  ASSERT_TRUE(description) << description.error().message;
+  EXPECT_THAT(description->notes(), Contains(HasSubstr("the test part of its own is not read")));
+}
+
 TEST_F(Jsonl, PadsTokensToTheSequenceLength) {
   const std::string text = R"({"input_ids": [1, 2, 3], "labels": [2, 3, 4], "attention_mask": [1, 1, 1]}
 {"input_ids": [5], "labels": [6], "attention_mask": [1]}

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "hostio/datasets/dataset.h"
+#include "tests/unit/hostio/served.h"
 
 namespace poprun::hostio::synthetic_test {
 namespace {
@@ -17,13 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Lt;
-
-template <typename T>
-std::vector<T> read(const Dataset& dataset, proto::Split split, std::uint64_t item, int tensor) {
-  std::vector<T> values(sample_bytes(dataset.description().tensors(tensor)) / sizeof(T));
-  EXPECT_TRUE(dataset.read({.split = split, .item = item}, tensor, std::as_writable_bytes(std::span(values))));
-  return values;
-}
+using testing::values;
 
 TEST(SyntheticImages, GiveEveryPixelALabelOnRequest) {
   const std::string source = "synthetic:images=1x12x5,classes=4,items=60";
@@ -33,9 +28,9 @@ TEST(SyntheticImages, GiveEveryPixelALabelOnRequest) {
   EXPECT_EQ((*dataset)->description().classes(), 2U);
   EXPECT_THAT((*dataset)->description().tensors(1).sample_shape(), ElementsAre(12, 5));
   for (std::uint64_t item = 0; item < 10; ++item) {
-    const auto labels = read<std::int32_t>(**dataset, proto::SPLIT_TRAIN, item, 1);
-    const auto images = read<std::uint8_t>(**dataset, proto::SPLIT_TRAIN, item, 0);
-    EXPECT_EQ(images, read<std::uint8_t>(**plain, proto::SPLIT_TRAIN, item, 0));
+    const auto labels = values<std::int32_t>(**dataset, item, 1, proto::SPLIT_TRAIN);
+    const auto images = values<std::uint8_t>(**dataset, item, 0, proto::SPLIT_TRAIN);
+    EXPECT_EQ(images, values<std::uint8_t>(**plain, item, 0, proto::SPLIT_TRAIN));
     for (std::size_t i = 0; i < labels.size(); ++i) {
       EXPECT_EQ(labels[i], images[i] >= 128 ? 1 : 0) << i;
     }
@@ -55,9 +50,9 @@ TEST(SyntheticClicks, AreNumbersCategoriesAndLabels) {
   int clicked = 0;
   int above = 0;
   for (std::uint64_t item = 0; item < 600; ++item) {
-    const auto dense = read<float>(**dataset, proto::SPLIT_TRAIN, item, 0);
-    const auto sparse = read<std::int32_t>(**dataset, proto::SPLIT_TRAIN, item, 1);
-    const std::int32_t label = read<std::int32_t>(**dataset, proto::SPLIT_TRAIN, item, 2).at(0);
+    const auto dense = values<float>(**dataset, item, 0, proto::SPLIT_TRAIN);
+    const auto sparse = values<std::int32_t>(**dataset, item, 1, proto::SPLIT_TRAIN);
+    const std::int32_t label = values<std::int32_t>(**dataset, item, 2, proto::SPLIT_TRAIN).at(0);
     EXPECT_THAT(dense, Each(AllOf(Ge(-1), Lt(1))));
     EXPECT_THAT(sparse, Each(AllOf(Ge(0), Lt(7))));
     clicked += label;
@@ -66,7 +61,7 @@ TEST(SyntheticClicks, AreNumbersCategoriesAndLabels) {
   EXPECT_GT(clicked, 200);
   EXPECT_LT(clicked, 400);
   EXPECT_GT(above, 480) << "the features hardly tell the label";
-  EXPECT_NE(read<float>(**dataset, proto::SPLIT_TRAIN, 0, 0), read<float>(**dataset, proto::SPLIT_TEST, 0, 0));
+  EXPECT_NE(values<float>(**dataset, 0, 0, proto::SPLIT_TRAIN), values<float>(**dataset, 0, 0, proto::SPLIT_TEST));
 }
 
 TEST(SyntheticClicks, SayWhatTheyNeed) {

@@ -82,6 +82,7 @@ TEST(ConfigJson, DescribesOlderModels) {
             "bert-base-squad");
   EXPECT_THAT(refusal_of(bert + R"(, "architectures": ["BertForTokenClassification"]})"),
               HasSubstr("[\"BertForTokenClassification\"] is not supported"));
+  EXPECT_THAT(refusal_of(bert + R"(, "hidden_size": 4611686018427387904})"), HasSubstr("is too large"));
   EXPECT_EQ(settings_of(R"({"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12,
                             "num_attention_heads": 12, "intermediate_size": 3072, "patch_size": 16,
                             "id2label": {"0": "cat", "1": "dog"}})"),

@@ -104,7 +104,7 @@ TEST(Safetensors, AreToldFromOtherFilesOfWeights) {
   EXPECT_EQ(error_of("\x89HDF\r\n\x1a\n" + rest),
             "w: it is an HDF5 file, as Keras writes; save the weights as safetensors");
   EXPECT_EQ(error_of(R"({"metadata": {"total_size": 8}, "weight_map": {}})"),
-            "w: it is JSON; the name of an index of weights in several files ends in .json");
+            "w: it is JSON; if it is an index of weights in several files, rename it to end in .json");
 }
 
 TEST(Safetensors, AHeaderWhoseLengthLooksLikeAPickleIsAHeader) {

@@ -6,8 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include "replica/base/random_sequence.h"
-
 namespace poprun {
 namespace {
 

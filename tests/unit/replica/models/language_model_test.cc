@@ -118,6 +118,22 @@ TEST(LanguageModels, NameParametersAsHuggingFaceDoes) {
   EXPECT_EQ(shape(t5, "decoder.block.0.layer.2.DenseReluDense.wo.weight"), (Shape{8, 12}));
 }
 
+TEST(LanguageModels, HaveSlotsForAllTokensWhateverTheNumberOfExperts) {
+  for (const std::int64_t experts : {2, 4, 64}) {
+    auto sizes = kTinyLlama;
+    sizes["experts"] = experts;
+    const Built moe("moe-mini", sizes);
+    std::int64_t layers = 0;
+    for (const Operation& operation : moe.graph.functions[1].regions[0].operations) {
+      if (operation.kind == "expert_slots") {
+        EXPECT_EQ(operation.attributes.integer("capacity"), 2 * 6) << experts;
+        ++layers;
+      }
+    }
+    EXPECT_EQ(layers, 2);
+  }
+}
+
 TEST(LanguageModels, DropWhereHuggingFaceDrops) {
   const auto dropouts = [](const std::string& name, double rate) {
     const Built built(name, kTiny, 6, rate);

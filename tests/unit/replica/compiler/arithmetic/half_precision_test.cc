@@ -27,6 +27,7 @@ namespace {
 
 using testing::config;
 using testing::dataset;
+using testing::dataset_of;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run;
@@ -305,22 +306,6 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   // Momentum stays float, so 6 of 8 bytes per weight remain, and half of the activations' bytes.
   EXPECT_LT(half->memory(0).images_peak(), whole->memory(0).images_peak() * 7 / 10);
   EXPECT_LT(walk(*half, *find_function(*half, "train")).length, walk(*whole, *find_function(*whole, "train")).length);
-}
-
-/// Returns the description of data like those that the model was published with.
-proto::Dataset dataset_of(const Model& model) {
-  proto::Dataset data = dataset();
-  data.clear_tensors();
-  data.set_classes(static_cast<std::uint32_t>(model.sample.classes));
-  for (const SampleTensor& tensor : model.sample.tensors) {
-    proto::StreamTensor& added = *data.add_tensors();
-    added.set_name(tensor.name);
-    added.set_element(std::string{element_name(tensor.data)});
-    for (const std::int64_t d : tensor.shape) {
-      added.add_sample_shape(static_cast<std::uint32_t>(d));
-    }
-  }
-  return data;
 }
 
 /// Returns the statistics that operators output. They are listed here, not taken from the operators' descriptions.
