@@ -308,7 +308,7 @@ Status ArrowTable::read(const ColumnRows& wanted, std::span<std::byte> out) cons
                         if (text.size() + 1 > out.size() - at) {
                           return changed_while_read(place);
                         }
-                        std::memcpy(out.data() + at, text.data(), text.size());
+                        std::ranges::copy(std::as_bytes(std::span(text)), out.data() + at);
                         out[at + text.size()] = std::byte{'\n'};
                         at += text.size() + 1;
                         return {};

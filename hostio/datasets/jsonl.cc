@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -230,7 +231,7 @@ Status JsonTable::read(const ColumnRows& wanted, std::span<std::byte> out) const
       continue;
     }
     if (is_text) {
-      std::memcpy(out.data() + at, field->text.data(), field->text.size());
+      std::ranges::copy(std::as_bytes(std::span(field->text)), out.data() + at);
       out[at + field->text.size()] = std::byte{'\n'};
       at += field->text.size() + 1;
     } else if (!write_value(*field, column, wanted, out.data() + (row - wanted.first) * row_bytes)) {

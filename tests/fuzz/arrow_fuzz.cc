@@ -30,5 +30,5 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
           files::arrow_bytes({{files::arrow_fixed_lists("x", 2, floats), files::arrow_integers("y", {0, 1})},
                               {files::arrow_fixed_lists("x", 2, floats), files::arrow_integers("y", {1, 0})}}),
           files::arrow_bytes({{files::arrow_fixed_lists("x", 2, floats), files::arrow_texts("label", {"a", "b"})}}),
-          files::arrow_bytes({{files::arrow_texts("text", {"some text", "and more of it"})}})};
+          files::arrow_bytes({{files::arrow_texts("text", {"", "some text", "and more of it"})}})};
 }
