@@ -150,8 +150,8 @@ Status CsvTable::read(const ColumnRows& rows, std::span<std::byte> out) const {
       if (!value) {
         return changed_while_read(place);
       }
-      std::memcpy(to, &*value, sizeof(value));
-      to += sizeof(value);
+      std::memcpy(to, &*value, sizeof(*value));
+      to += sizeof(*value);
     }
   }
   return {};
