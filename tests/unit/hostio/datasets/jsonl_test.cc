@@ -55,7 +55,7 @@ TEST_F(Jsonl, TakesLabelsWithAPointAsNumbers) {
 }
 
 TEST_F(Jsonl, SaysThatATestPartOfTextsIsNotRead) {
-  const std::string train = file(R"({"text": "abcdefghijklmnopqrstuvwxyz"})");
+  const std::string train = file(R"({"text": ")" + std::string(80, 'a') + R"("})");
   const std::string test = file(R"({"text": "0123456789"})", "b.jsonl").substr(6);
   const auto description = describe_dataset(train + ",test=" + test + "?sequence-length=2");
   ASSERT_TRUE(description) << description.error().message;
