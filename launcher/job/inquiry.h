@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/waiting_line.h"
-#include "launcher/outputs/read_file.h"
+#include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "launcher/screen/console.h"
 #include "proto/run_config.pb.h"

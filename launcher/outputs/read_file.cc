@@ -5,14 +5,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <limits>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "launcher/outputs/external_data.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -48,29 +46,6 @@ std::optional<std::uint64_t> size_of_file(const std::string& path) {
   const bool regular = std::filesystem::is_regular_file(path, none);
   const std::uintmax_t size = regular ? std::filesystem::file_size(path, none) : 0;
   return regular && !none ? std::optional<std::uint64_t>(size) : std::nullopt;
-}
-
-Result<OnnxFile> read_onnx_file(const std::string& path) {
-  const auto bad = [](const std::string& why) { return fail(ErrorCode::kData, fmt::format("model.onnx {}", why)); };
-  constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
-  if (const auto size = size_of_file(path); size > kMost) {
-    return bad(fmt::format("{}: the file has {} B, but an ONNX file can have at most 2 GiB", path, grouped(*size)));
-  }
-  Result<std::string> bytes = read_file(path, kMost + 1);
-  if (!bytes) {
-    return bad(bytes.error().message);
-  }
-  if (bytes->empty()) {
-    return bad(path + ": it is empty");
-  }
-  if (bytes->size() > kMost) {
-    return bad(path + ": it is larger than 2 GiB, the limit for an ONNX file");
-  }
-  bytes = with_external_data(*std::move(bytes), path, kMost);
-  if (!bytes) {
-    return bad(fmt::format("{}: {}", path, bytes.error().message));
-  }
-  return OnnxFile{path, *std::move(bytes)};
 }
 
 }  // namespace poprun::launcher

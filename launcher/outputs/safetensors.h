@@ -26,6 +26,16 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
+/// A tensor in a file of any format.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::string path;
+  std::uint64_t offset = 0;  ///< Of its first byte in the file.
+  std::uint64_t bytes = 0;   ///< Row-major and little-endian.
+};
+
 struct TensorEntry {
   std::string name;
   std::string dtype;

@@ -181,7 +181,10 @@ class Service final : public Coordinator, public ServiceBase {
                                                             const proto::WeightsRequest* /*request*/) override {
     return admission_.serve<grpc::ServerWriteReactor<proto::TensorChunk>>(
         *context, sends_open_, two_of_each_instance(), "transfers",
-        [&](Seat seat) { return send_tensors(setup_.initial_weights, std::move(seat)); });
+        [&](Seat seat) {
+          return setup_.initial_weights.empty() ? send_stored(setup_.onnx_model.weights, std::move(seat))
+                                                : send_tensors(setup_.initial_weights, std::move(seat));
+        });
   }
 
   grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(grpc::CallbackServerContext* context,

@@ -10,7 +10,7 @@
 #include <asio/io_context.hpp>
 
 #include "launcher/outputs/checkpoint_writer.h"
-#include "launcher/outputs/read_file.h"
+#include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "launcher/wire/bounds.h"
 #include "proto/coordinator.pb.h"

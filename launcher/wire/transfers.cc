@@ -74,12 +74,27 @@ class OnnxSender final : public grpc::ServerWriteReactor<proto::OnnxModelPiece> 
   proto::OnnxModelPiece piece_;
 };
 
-class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
+/// Returns the tensors of a safetensors file in the order of their data.
+Result<std::vector<StoredTensor>> stored_in(const std::string& path) {
+  POPRUN_ASSIGN(TensorList list, list_safetensors(path));
+  std::vector<StoredTensor> tensors;
+  for (TensorEntry& entry : list.entries) {
+    tensors.push_back({.name = std::move(entry.name),
+                       .dtype = std::move(entry.dtype),
+                       .shape = std::move(entry.shape),
+                       .path = path,
+                       .offset = list.data_begin + entry.begin,
+                       .bytes = entry.end - entry.begin});
+  }
+  return tensors;
+}
+
+class StoredSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
  public:
-  StateSender(const std::string& path, Seat seat)
-      : list_(list_safetensors(path)), file_(path, std::ios::binary), seat_(std::move(seat)) {
-    if (!list_ || !file_.seekg(static_cast<std::streamoff>(list_->data_begin))) {
-      Finish({grpc::StatusCode::DATA_LOSS, list_ ? fmt::format("{} cannot be read", path) : list_.error().message});
+  StoredSender(Result<std::vector<StoredTensor>> tensors, Seat seat)
+      : tensors_(std::move(tensors)), seat_(std::move(seat)) {
+    if (!tensors_) {
+      Finish({grpc::StatusCode::DATA_LOSS, tensors_.error().message});
       return;
     }
     send_next();
@@ -89,23 +104,22 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
 
  private:
   void send_next() {
-    if (tensor_ == list_->entries.size()) {
+    if (tensor_ == tensors_->size()) {
       Finish(grpc::Status::OK);
       return;
     }
-    const TensorEntry& tensor = list_->entries[tensor_];
-    const std::uint64_t size = tensor.end - tensor.begin;
+    const StoredTensor& tensor = (*tensors_)[tensor_];
     std::string& data = *chunk_.mutable_data();
-    data.resize(std::min<std::uint64_t>(kPieceBytesMax, size - sent_));
-    if (!file_.read(data.data(), static_cast<std::streamsize>(data.size()))) {
-      Finish({grpc::StatusCode::DATA_LOSS, fmt::format("tensor '{}' cannot be read", tensor.name)});
+    data.resize(std::min<std::uint64_t>(kPieceBytesMax, tensor.bytes - sent_));
+    if (!read(tensor, data)) {
+      Finish({grpc::StatusCode::DATA_LOSS, fmt::format("{}: tensor '{}' cannot be read", tensor.path, tensor.name)});
       return;
     }
     chunk_.set_name(tensor.name);
     chunk_.set_type(element_type(tensor.dtype));
     chunk_.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
     sent_ += data.size();
-    chunk_.set_last(sent_ == size);
+    chunk_.set_last(sent_ == tensor.bytes);
     if (chunk_.last()) {
       ++tensor_;
       sent_ = 0;
@@ -113,7 +127,18 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
     StartWrite(&chunk_);
   }
 
-  Result<TensorList> list_;
+  /// Reads the next bytes of a tensor.
+  bool read(const StoredTensor& tensor, std::string& data) {
+    if (tensor.path != path_) {
+      path_ = tensor.path;
+      file_ = std::ifstream(path_, std::ios::binary);
+    }
+    return file_.seekg(static_cast<std::streamoff>(tensor.offset + sent_)) &&
+           file_.read(data.data(), static_cast<std::streamsize>(data.size()));
+  }
+
+  Result<std::vector<StoredTensor>> tensors_;
+  std::string path_;
   std::ifstream file_;
   Seat seat_;
   std::size_t tensor_ = 0;
@@ -216,7 +241,11 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
 }  // namespace
 
 grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat) {
-  return new StateSender(path, std::move(seat));
+  return new StoredSender(stored_in(path), std::move(seat));
+}
+
+grpc::ServerWriteReactor<proto::TensorChunk>* send_stored(std::vector<StoredTensor> tensors, Seat seat) {
+  return new StoredSender(std::move(tensors), std::move(seat));
 }
 
 grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors, Seat seat) {

@@ -2,12 +2,13 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include <asio/thread_pool.hpp>
 #include <grpcpp/support/server_callback.h>
 
 #include "launcher/outputs/checkpoint_writer.h"
-#include "launcher/outputs/read_file.h"
+#include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "launcher/wire/bounds.h"
 #include "proto/coordinator.pb.h"
@@ -20,7 +21,10 @@ grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tenso
 
 grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file, Seat seat);
 
-/// Sends the tensors of a safetensors file, reading the file piece by piece. An error in the file ends the call.
+/// Sends tensors in this order, and reads their files piece by piece. An error in a file ends the call.
+grpc::ServerWriteReactor<proto::TensorChunk>* send_stored(std::vector<StoredTensor> tensors, Seat seat);
+
+/// Sends the tensors of a safetensors file as send_stored does.
 grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat);
 
 /// Receives one replica's part of a checkpoint in a gRPC call and writes it to the disk. The call reads a piece only

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "replica/check/check_variants.h"
 #include "replica/choices/choices.h"
@@ -79,7 +83,9 @@ Result<WeightMatch> Compilation::take_weights(const Program& program) {
     POPRUN_ASSIGN(initial_weights_, onnx_->weights());
   }
   WeightMatch match;
-  if (reply_.config().model().initial_weights().empty()) {
+  const std::vector<std::string> separate = onnx_ == nullptr ? std::vector<std::string>{} : onnx_->separate();
+  const std::string& given = reply_.config().model().initial_weights();
+  if (given.empty() && separate.empty()) {
     return match;
   }
   const WeightsPolicy policy = weights_policy(reply_.config());
@@ -87,6 +93,13 @@ Result<WeightMatch> Compilation::take_weights(const Program& program) {
   POPRUN_ASSIGN(match, match_initial_weights(program, file, policy));
   for (auto& [name, bytes] : weights_from(std::move(file), match)) {
     initial_weights_[name] = std::move(bytes);
+  }
+  for (const std::string& name : separate) {
+    if (!initial_weights_.contains(name)) {
+      return fail(ErrorCode::kData, fmt::format("model.initial-weights = {} lacks '{}'; with an ONNX model that is larger "
+                                                "than 2 GiB, it must contain all weights",
+                                                given, name));
+    }
   }
   if (!policy.model_has_weights) {
     initialised_here_ = match.absent;

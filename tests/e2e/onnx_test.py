@@ -462,9 +462,29 @@ class Training(JobTest):
         again = self.run_job("-n", 2, "--num-instances", 1, config=config)
         self.assertEqual([row["loss"] for row in again.metrics() if row["split"] == "train"], losses)
 
+    def test_a_model_beyond_2_gib_is_planned_without_its_weights(self):
+        """Its weights are in a sparse file of 2.4 GB, which a dry run does not read."""
+        n, layers = 8192, 9
+        with open(self.folder / "weights.bin", "wb") as f:
+            f.truncate(4 * (64 * n + layers * n * n + n * 4))
+        sizes = [(64, n)] + [(n, n)] * layers + [(n, 4)]
+        graph, offset = field(1, node("Flatten", ["image"], "h0")) + field(2, "perceptron"), 0
+        for i, (rows, columns) in enumerate(sizes):
+            product = "logits" if columns == 4 else f"product{i}"
+            graph += field(5, external(f"w{i}", [rows, columns], "weights.bin", offset, 4 * rows * columns))
+            graph += field(1, node("MatMul", [f"h{i}", f"w{i}"], product))
+            if columns != 4:
+                graph += field(1, node("Relu", [product], f"h{i + 1}"))
+            offset += 4 * rows * columns
+        graph += field(11, value_info("image", ["N", 1, 8, 8])) + field(12, value_info("logits", ["N", 4]))
+        config = self.config(field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 13)))
+        config += "[job]\nipus-per-replica = 16\n"
+        job = self.run_job("-n", 1, "--dry-run", "--model.precision", "half", config=config)
+        self.assertIn("604,536,832", job.stdout)
+
     def test_a_file_beyond_any_limit_is_refused_by_its_size(self):
         """Uses sparse files of 1 TB: neither is read."""
-        for key, name, parts in (("onnx", "huge.onnx", ["1,099,511,627,776", "2 GiB"]),
+        for key, name, parts in (("onnx", "huge.onnx", ["1,099,511,627,776", "at most 2,147,483,647 B"]),
                                  ("initial-weights", "huge.safetensors", ["huge.safetensors"])):
             file = self.folder / name
             with open(file, "wb") as f:

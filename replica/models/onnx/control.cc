@@ -27,6 +27,29 @@ Status translate_nodes(Scope& scope, const GraphProto& graph) {
   return {};
 }
 
+/// Returns whether the elements come with the job's initial weights (proto/coordinator.proto, SendWeights). More than
+/// four reals have more bytes than the text that then takes their place.
+bool comes_separately(const ::onnx::TensorProto& tensor) {
+  const auto elements = checked_elements(Shape(tensor.dims().begin(), tensor.dims().end()));
+  return tensor.raw_data() == "#weights" && is_real(tensor.data_type()) && (!elements || *elements > 4);
+}
+
+/// Adds an initialiser whose elements are unknown, and which is therefore always a parameter.
+Status add_separate(const ::onnx::TensorProto& tensor, Scope& scope) {
+  const std::string& name = tensor.name();
+  if (!scope.read.contains(name)) {
+    return {};
+  }
+  const Shape shape(tensor.dims().begin(), tensor.dims().end());
+  if (const auto elements = checked_elements(shape); !elements) {
+    return fail(elements.error().code, fmt::format("tensor '{}': {}", name, elements.error().message));
+  }
+  POPRUN_ASSIGN(const TensorId id, scope.variable(name, tensor.data_type(), shape, Role::kParameter));
+  scope.weights[name] = nullptr;
+  scope.values[name] = Value{.name = name, .element = tensor.data_type(), .tensor = id};
+  return {};
+}
+
 /// Returns a condition that is known, or nothing.
 std::optional<bool> truth(const Value& value) {
   const auto& known = value.constant;
@@ -291,6 +314,9 @@ const Translator* find_control(const std::string& op) {
 }
 
 Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
+  if (comes_separately(tensor)) {
+    return add_separate(tensor, scope);
+  }
   POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
   Value value;
   value.name = tensor.name();

@@ -90,7 +90,8 @@ struct ImportedOutput {
 struct Imported {
   std::vector<ImportedOutput> outputs;
 
-  /// Initial values of the variables that the import created, by name.
+  /// Initial values of the variables that the import created, by name. Null if the file does not contain the elements,
+  /// which then come with the job's initial weights.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<Note> notes;
   Surprises surprises;

@@ -384,9 +384,22 @@ std::vector<Note> JobModel::notes() const {
 Result<std::map<std::string, std::string, std::less<>>> JobModel::weights() const {
   std::map<std::string, std::string, std::less<>> all;
   for (const auto& [name, constant] : weights_) {
-    POPRUN_ASSIGN(all[name], device_bytes(*constant, is_integer(constant->element) ? DataType::kI32 : DataType::kF32));
+    if (constant != nullptr) {
+      POPRUN_ASSIGN(all[name],
+                    device_bytes(*constant, is_integer(constant->element) ? DataType::kI32 : DataType::kF32));
+    }
   }
   return all;
+}
+
+std::vector<std::string> JobModel::separate() const {
+  std::vector<std::string> names;
+  for (const auto& [name, constant] : weights_) {
+    if (constant == nullptr) {
+      names.push_back(name);
+    }
+  }
+  return names;
 }
 
 }  // namespace poprun::onnx_import

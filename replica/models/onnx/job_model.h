@@ -38,8 +38,11 @@ class JobModel {
   /// Makes `builder` refuse data (kUsage) or a model (kData) that does not follow these rules.
   ModelOutputs build(Builder& builder, const ModelInputs& inputs);
 
-  /// Returns the initial values of the variables of all builds, as device bytes.
+  /// Returns the initial values of the variables of all builds, as device bytes, except those of `separate`.
   [[nodiscard]] Result<std::map<std::string, std::string, std::less<>>> weights() const;
+
+  /// Returns the names of the weights of all builds that come with the job's initial weights, not with the file.
+  [[nodiscard]] std::vector<std::string> separate() const;
 
   /// Returns the names for CompileOptions::given_names.
   [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }

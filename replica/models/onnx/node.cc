@@ -62,6 +62,28 @@ std::string Scope::free_name(const std::string& name) const {
   return free;
 }
 
+Result<TensorId> Scope::variable(const std::string& name, Element element, const Shape& shape, Role role) {
+  const TensorType type{device_type(element), shape, Layout::kRowMajor};
+  if (std::ranges::find(shape, 0) != shape.end()) {
+    return fail(ErrorCode::kUsage, fmt::format("tensor '{}' without elements is not supported", name));
+  }
+  Graph& graph = builder->graph();
+  if (!graph.has(name)) {
+    const TensorId id = builder->variable(name, type, role, {});
+    POPRUN_TRY(builder->status());
+    return id;
+  }
+  // The function for evaluation uses the variables of the training function.
+  const TensorId id = graph.find(name);
+  const Role had = graph.tensor(id).role;
+  const bool is_variable = had == Role::kParameter || had == Role::kBuffer || had == Role::kConstant;
+  if (!is_variable || graph.tensor(id).type != type) {
+    return fail(ErrorCode::kData,
+                fmt::format("the job already has another tensor '{}'; rename the tensor in the file", name));
+  }
+  return id;
+}
+
 Result<std::vector<TensorId>> Scope::add(const std::string& name, const std::string& kind, std::vector<TensorId> inputs,
                                          Attributes attributes, std::size_t outputs) {
   if (find_operator(kind) == nullptr) {
@@ -192,25 +214,11 @@ Result<TensorId> Node::device_constant(Constant constant, const std::string& suf
 }
 
 Result<TensorId> Node::variable(const std::string& name, const Value& value, Role role) {
-  const TensorType type{device_type(value.element), value.constant->shape, Layout::kRowMajor};
-  if (value.constant->elements() == 0) {
-    return unsupported(fmt::format("tensor '{}' without elements", value.name));
-  }
-  Graph& graph = builder().graph();
-  if (graph.has(name)) {
-    // The function for evaluation uses the variables of the training function.
-    const TensorId id = graph.find(name);
-    const Role had = graph.tensor(id).role;
-    const bool variable = had == Role::kParameter || had == Role::kBuffer || had == Role::kConstant;
-    if (!variable || graph.tensor(id).type != type) {
-      return wrong(fmt::format("the job already has another tensor '{}'; rename the tensor in the file", name));
-    }
-    scope_.weights[name] = value.constant;
-    return id;
+  auto id = scope_.variable(name, value.element, value.constant->shape, role);
+  if (!id) {
+    return wrong(id.error().message);
   }
   scope_.weights[name] = value.constant;
-  const TensorId id = builder().variable(name, type, role, {});
-  POPRUN_TRY(builder().status());
   return id;
 }
 

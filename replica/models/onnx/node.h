@@ -50,13 +50,17 @@ struct Scope {
   std::string step = {};        ///< Distinguishes the steps of an unrolled loop; empty outside loops.
   std::set<std::string> read;   ///< Values that a node reads or that the model outputs.
   std::map<std::string, Value> values;
-  std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< Initial values, by variable.
+  std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< As in Imported.
   std::vector<Note> notes;
   Surprises surprises;
 
   /// Adds an operation. Its first output is called `name`, with a suffix if that name is taken.
   Result<std::vector<TensorId>> add(const std::string& name, const std::string& kind, std::vector<TensorId> inputs,
                                     Attributes attributes, std::size_t outputs);
+
+  /// Returns the variable of this name, which comes from the file, and adds it unless another function of the job has
+  /// added it. Errors: kUsage for a tensor without elements, kData if the name belongs to another tensor.
+  Result<TensorId> variable(const std::string& name, Element element, const Shape& shape, Role role);
 
   /// Returns `name`, which comes from the file, with a number appended if it is taken.
   [[nodiscard]] std::string free_name(const std::string& name) const;

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "launcher/outputs/read_file.h"
+#include "launcher/outputs/onnx_file.h"
 
 namespace poprun::launcher::safetensors_test {
 namespace {

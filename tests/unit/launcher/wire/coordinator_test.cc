@@ -162,7 +162,7 @@ class CoordinatorTest : public ::testing::Test {
       {.folder = folder_.path() / "checkpoints", .metrics = folder_.write("metrics.csv", "step\n")},
       [](std::uint64_t, const auto&) {}};
   std::string resumed_state_ = folder_.write("state.safetensors", state_bytes());
-  OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o')};
+  OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o'), {}};
   Events events_;
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> keep_running_{loop_.get_executor()};
@@ -482,6 +482,28 @@ TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {
   ASSERT_TRUE(received) << received.error().message;
   EXPECT_THAT(names, ElementsAre("a-", "a.", "b."));
   EXPECT_EQ(a, weights_[0].data);
+}
+
+TEST_F(CoordinatorTest, SendsTheWeightsOfALargeOnnxModelFromTheirFiles) {
+  weights_.clear();
+  const std::string file = folder_.write("data", "..wxyz" + std::string(1'200'000, 'v'));
+  onnx_.weights = {{"v", "F32", {300'000}, file, 6, 1'200'000}, {"w", "F16", {2}, file, 2, 4}};
+  CoordinatorClient client(environment(), [] {});
+  std::map<std::string, std::string> received;
+  std::vector<std::string> pieces;
+  const Status status = client.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
+    received[chunk.name() + " " + chunk.type()] += chunk.data();
+    pieces.push_back(chunk.name() + (chunk.last() ? "." : "-"));
+    return {};
+  });
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_THAT(pieces, ElementsAre("v-", "v.", "w."));
+  EXPECT_EQ(received["v f32"], std::string(1'200'000, 'v'));
+  EXPECT_EQ(received["w f16"], "wxyz");
+  std::filesystem::remove(file);
+  const Status lost = client.receive_weights([](const proto::TensorChunk&) { return Status{}; });
+  ASSERT_FALSE(lost);
+  EXPECT_THAT(lost.error().message, ::testing::HasSubstr("tensor 'v' cannot be read"));
 }
 
 TEST_F(CoordinatorTest, SendsAnOnnxFileWhole) {

@@ -80,6 +80,30 @@ TEST(OnnxJob, StoredWeightsBecomeParametersAndTheLastSoftmaxIsLeftOut) {
   EXPECT_EQ(built.model->weights()->at("b1").size(), 12U);
 }
 
+TEST(OnnxJob, WeightsThatComeSeparatelyAreParametersThatNothingReadsAtImport) {
+  OnnxBuilder b = testing::perceptron();
+  const auto set_apart = [&](int i, std::vector<std::int64_t> dims) {
+    ::onnx::TensorProto& tensor = *b.model.mutable_graph()->mutable_initializer(i);
+    const std::string name = tensor.name();
+    tensor.Clear();
+    tensor.set_name(name);
+    tensor.set_data_type(::onnx::TensorProto::FLOAT16);
+    tensor.mutable_dims()->Assign(dims.begin(), dims.end());
+    tensor.set_raw_data("#weights");
+    return name;
+  };
+  const auto& w1 = b.model.graph().initializer(0);
+  const std::vector<std::int64_t> dims(w1.dims().begin(), w1.dims().end());
+  ASSERT_EQ(set_apart(0, dims), "w1");
+  const Built built = build(b, Loss::kCrossEntropy, kBatch);
+  EXPECT_THAT(trained_of(built), UnorderedElementsAre("w1", "b1", "w2", "b2"));
+  EXPECT_THAT(built.model->separate(), ElementsAre("w1"));
+  EXPECT_FALSE(built.model->weights()->contains("w1"));
+  EXPECT_TRUE(built.model->weights()->contains("w2"));
+  set_apart(0, {1 << 16, 1 << 16});
+  EXPECT_THAT(build(b, Loss::kCrossEntropy, kBatch).status.error().message, HasSubstr("tensor 'w1'"));
+}
+
 /// Returns a model that multiplies x [N,2] by a weight and applies `op` to the product and "c".
 OnnxBuilder with_operand(const std::string& producer, const std::string& op) {
   OnnxBuilder b;
