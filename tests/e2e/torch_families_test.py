@@ -22,13 +22,23 @@ from torch import nn
 STEPS = 60
 
 
+class FamilyTest(JobTest):
+    def assert_check_passes(self, config):
+        """Checks that all ways to run the job on 2 replicas and 2 IPUs are bit-identical."""
+        job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
+                           "--training.gradient-accumulation", 2, config=config)
+        verdicts = [run["verdict"] for run in json.loads((job.output_dir / "check.json").read_text())["runs"]]
+        self.assertEqual(set(verdicts[1:]), {"EQUAL"}, job.stdout)
+
+
 class Trained:
     """The real command's losses and weights, and PyTorch's."""
 
     def __init__(self, test, model, keys, arrays, weights, loss, *, replicas=2, micro_batch=3, rate=0.05,
-                 precision="float", options=(), noise=None, buffers=(), module=None):
+                 precision="float", options=(), noise=None, buffers=(), module=None, together=False):
         """`model` is a name, or the bytes of an ONNX file with the weights. `loss` reads the weights from its first
-        argument, or from `module`, which then has them."""
+        argument, or from `module`, which then has them. It is called for each replica's rows, or, with `together`, for
+        those of all replicas."""
         self.replicas, self.micro_batch, self.loss = replicas, micro_batch, loss
         self.arrays = {name: torch.tensor(array) for name, array in arrays.items()}
         data, start = test.folder / "data.npz", test.folder / "start.safetensors"
@@ -54,10 +64,11 @@ class Trained:
         for step in range(STEPS):
             optimizer.zero_grad()
             total = 0
-            for replica in range(replicas):
-                begin = (step * replicas + replica) * micro_batch
-                rows = {name: array[begin:begin + micro_batch] for name, array in self.arrays.items()}
-                mean = loss(p, rows, *([] if noise is None else [noise(job, step)])) / replicas
+            parts, size = (1, replicas * micro_batch) if together else (replicas, micro_batch)
+            for part in range(parts):
+                begin = (step * parts + part) * size
+                rows = {name: array[begin:begin + size] for name, array in self.arrays.items()}
+                mean = loss(p, rows, *([] if noise is None else [noise(job, step)])) / parts
                 mean.backward()
                 total += mean.item()
             self.theirs.append(total)
@@ -217,7 +228,8 @@ class Unet(JobTest):
     def test_of_group_norms_follows_pytorch(self):
         self.C, self.GROUPS = 16, 32  # So that the lowest level has 64 channels in 32 groups.
         keys = {"hidden": self.C, "layers": 2, "normalisation": "group"}
-        Trained(self, "unet", keys, self.arrays(), self.weights(), self.loss, rate=0.003).check(self, "unet, group norms")
+        trained = Trained(self, "unet", keys, self.arrays(), self.weights(), self.loss, rate=0.003)
+        trained.check(self, "unet, group norms")
 
 
 class Vae(JobTest):
@@ -263,14 +275,17 @@ class Vae(JobTest):
 
 
 def onnx_model(nodes, weights, output, constants=()):
+    """`output` is the shape of y, or the shapes of all outputs by name."""
+    outputs = output if isinstance(output, dict) else {"y": output}
     graph = b"".join([*(field(1, one) for one in nodes), field(2, "net"),
                       *(field(5, tensor(name, w.shape, w.flatten().tolist())) for name, w in weights.items()),
                       *(field(5, constant) for constant in constants),
-                      field(11, value_info("x", ["N", Losses.FEATURES])), field(12, value_info("y", output))])
+                      field(11, value_info("x", ["N", Losses.FEATURES])),
+                      *(field(12, value_info(name, shape)) for name, shape in outputs.items())])
     return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
 
 
-class Losses(JobTest):
+class Losses(FamilyTest):
     """Losses of ONNX models that no other test compares with PyTorch."""
     FEATURES = 6
 
@@ -280,10 +295,10 @@ class Losses(JobTest):
         self.x = repeated(numbers.normal(0, 1, (24, self.FEATURES)).astype(numpy.float32), ITEMS)
         self.numbers = numbers
 
-    def train(self, name, model, weights, labels, loss, **keywords):
-        arrays = {"x": self.x, "y": labels}
+    def train(self, name, model, weights, labels, loss, keys=None, **keywords):
+        arrays, keys = {"x": self.x, "y": labels}, keys or {"loss": name}
         for precision in ("float", "half"):
-            trained = Trained(self, model, {"loss": name}, arrays, weights, loss, precision=precision, **keywords)
+            trained = Trained(self, model, keys, arrays, weights, loss, precision=precision, **keywords)
             if precision == "float":
                 trained.check(self, name)
             else:
@@ -308,6 +323,36 @@ class Losses(JobTest):
             return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
 
         self.train("contrastive", model, weights, numpy.zeros(ITEMS, numpy.int32), loss, rate=0.02)
+
+    def test_contrastive_loss_of_the_pairs_of_all_replicas(self):
+        weights = {**drawn(13, {"a": (self.FEATURES, 5), "b": (self.FEATURES, 5)}), "log": numpy.float32(1.5)}
+        nodes = [node("Exp", ["log"], "factor")]
+        for side, weight in (("left", "a"), ("right", "b")):  # Of length 1, as in CLIP.
+            nodes += [node("MatMul", ["x", weight], side + ".long"),
+                      node("ReduceL2", [side + ".long"], side + ".length", attributes=[attribute("axes", [1])]),
+                      node("Div", [side + ".long", side + ".length"], side)]
+        model = onnx_model(nodes, weights, {"left": ["N", 5], "right": ["N", 5], "factor": []})
+
+        def loss(p, rows):
+            left, right = (F.normalize(rows["x"].double() @ p[name]) for name in "ab")
+            logits = p["log"].exp() * left @ right.T
+            own = torch.arange(len(logits))
+            return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+        labels = numpy.zeros(ITEMS, numpy.int32)
+        keys = {"loss": "global-contrastive", "trained-constants": "^log$"}
+        self.train("global-contrastive", model, weights, labels, loss, keys, rate=0.005, together=True)
+        runs = [Trained(self, model, keys, {"x": self.x, "y": labels}, weights, loss,
+                        rate=0.005, replicas=replicas, micro_batch=6 // replicas, together=True)
+                for replicas in (1, 2, 3)]
+        for run in runs[1:]:
+            off = max(abs(a - b) for a, b in zip(run.losses, runs[0].losses))
+            worst = max((run.weights[key] - runs[0].weights[key]).abs().max().item() for key in weights)
+            print(f"{run.replicas} replicas x {run.micro_batch} pairs against 1 x 6: losses off by {off:.1e}, "
+                  f"weights by {worst:.1e}")
+            self.assertLess(off, 2e-6)
+            self.assertLess(worst, 1e-5)
+        self.assert_check_passes(runs[1].config)
 
     def test_ctc(self):
         T, C = 7, 4
@@ -381,7 +426,7 @@ def efficientnet(classes):
     return image_network(nn.SiLU, nn.SiLU, nn.Sigmoid, [nn.Linear(16, classes)])
 
 
-class Exports(JobTest):
+class Exports(FamilyTest):
     """Classifiers that PyTorch exports."""
     CLASSES = 3
 
@@ -401,23 +446,17 @@ class Exports(JobTest):
             x = batch[key].double() if batch[key].is_floating_point() else batch[key].long()
             return F.cross_entropy(reference(x), batch["labels"].long())
 
-        trained = Trained(self, file.getvalue(), {}, {**inputs, "labels": labels}, {}, loss, rate=rate, module=reference)
+        trained = Trained(self, file.getvalue(), {}, {**inputs, "labels": labels}, {}, loss, rate=rate,
+                          module=reference)
         trained.check(self, name)
         return trained.config
-
-    def check(self, config):
-        """Checks that all ways to run the job on 2 replicas and 2 IPUs are bit-identical."""
-        job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
-                           "--training.gradient-accumulation", 2, config=config)
-        verdicts = [run["verdict"] for run in json.loads((job.output_dir / "check.json").read_text())["runs"]]
-        self.assertEqual(set(verdicts[1:]), {"EQUAL"}, job.stdout)
 
     def test_lstm_classifier(self):
         numbers = numpy.random.default_rng(15)
         tokens = repeated(numbers.integers(0, 9, (24, 6)).astype(numpy.int32), ITEMS)
         config = self.train("LSTM classifier", lambda classes: TextClassifier(9, classes), {"tokens": tokens},
                             (tokens[:, :4].sum(1) % self.CLASSES).astype(numpy.int32), 0.2)
-        self.check(config)
+        self.assert_check_passes(config)
 
     def test_networks_of_images(self):
         numbers = numpy.random.default_rng(16)
