@@ -42,9 +42,9 @@ FAMILIES = {
     "lstm": f"hidden = 8\nvocabulary = 257\nsequence-length = 6\ndropout = 0.1\n[data]\n"
             f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
     "dlrm-mini": "hidden = 4\nvocabulary = 10\n[data]\nsource = synthetic:clicks,sparse=4,vocabulary=10",
-    "moe-mini": f"hidden = 8\nintermediate = 12\nheads = 2\nkv-heads = 1\n[data]\n"
+    "moe-mini": f"layers = 1\nhidden = 8\nintermediate = 12\nheads = 2\nkv-heads = 1\n[data]\n"
                 f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
-    "t5-mini": f"hidden = 8\nintermediate = 12\nheads = 2\nhead-features = 4\n[data]\n"
+    "t5-mini": f"layers = 1\ndecoder-layers = 1\nhidden = 8\nintermediate = 12\nheads = 2\nhead-features = 4\n[data]\n"
                f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
     "vae": "hidden = 16\nlatent = 3\n[data]\nsource = synthetic:images=1x8x8",
 }

@@ -240,6 +240,28 @@ Result<ModelOutputs> global_contrastive(Builder& builder, const std::string& nam
   return layers::global_contrastive_loss(builder, name, where, pairs, labels, replicas);
 }
 
+/// Adds the loss of the first output. Errors: returned, or those of the builder.
+Result<ModelOutputs> add_loss(Builder& builder, Loss loss, const std::string& name, const Imported& imported,
+                              TensorId labels, const ModelInputs& inputs) {
+  const TensorId output = imported.outputs.at(0).tensor;
+  const std::string where = fmt::format("model.loss = {}", word_of(loss));
+  switch (loss) {
+    case Loss::kCrossEntropy:
+      return cross_entropy(builder, name, output, labels, inputs.label_classes);
+    case Loss::kMeanSquaredError:
+      return mean_squared_error(builder, name, output, labels);
+    case Loss::kBinaryCrossEntropy:
+      return layers::binary_cross_entropy(builder, name, where, output, labels, inputs.label_classes);
+    case Loss::kContrastive:
+      return layers::contrastive_loss(builder, name, where, output, labels);
+    case Loss::kGlobalContrastive:
+      return global_contrastive(builder, name, where, imported, labels, inputs.replicas);
+    case Loss::kCtc:
+      break;
+  }
+  return layers::ctc_loss(builder, name, where, output, labels);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes, Loss loss,
@@ -366,22 +388,9 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     }
   }
   const std::string name = free_name(builder, "loss");
-  const std::string where = fmt::format("model.loss = {}", word_of(loss_));
-  switch (loss_) {
-    case Loss::kCrossEntropy:
-      return cross_entropy(builder, name, output, labels, inputs.label_classes);
-    case Loss::kMeanSquaredError:
-      return mean_squared_error(builder, name, output, labels);
-    case Loss::kBinaryCrossEntropy:
-      return layers::binary_cross_entropy(builder, name, where, output, labels, inputs.label_classes);
-    case Loss::kContrastive:
-      return layers::contrastive_loss(builder, name, where, output, labels);
-    case Loss::kGlobalContrastive:
-      return global_contrastive(builder, name, where, imported, labels, inputs.replicas);
-    case Loss::kCtc:
-      break;
-  }
-  return layers::ctc_loss(builder, name, where, output, labels);
+  POPRUN_ASSIGN(const ModelOutputs outputs, add_loss(builder, loss_, name, imported, labels, inputs));
+  POPRUN_TRY(builder.status());
+  return outputs;
 }
 
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {

@@ -29,7 +29,7 @@ TensorType f32(Shape shape) {
 
 /// A model of two dense layers, whose outputs are the two sides of the pairs, and of a factor; and its derivative.
 struct Model {
-  explicit Model(std::int64_t replicas, std::int64_t pairs) : replicas(replicas) {
+  Model(std::int64_t shared_by, std::int64_t pairs) : replicas(shared_by) {
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph, {1, 0}, "");
     const TensorType labelled{DataType::kI32, {pairs}, Layout::kRowMajor};
@@ -43,7 +43,7 @@ struct Model {
     const TensorId left = builder.add_one("linear", {x, parameter("a", {kWidth, kFeatures})}, {}, "left");
     const TensorId right = builder.add_one("linear", {x, parameter("b", {kWidth, kFeatures})}, {}, "right");
     const ModelOutputs outputs = layers::global_contrastive_loss(
-        builder, "loss", "model.loss", {left, right, parameter("factor", {})}, labels, replicas);
+        builder, "loss", "model.loss", {left, right, parameter("factor", {})}, labels, shared_by);
     loss = outputs.loss;
     count = outputs.count;
     scale = builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "scale");
