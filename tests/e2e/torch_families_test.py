@@ -372,6 +372,18 @@ class Losses(FamilyTest):
 
         self.train("ctc", model, weights, labels, loss)
 
+        too_long = numpy.full((6, T), 1, numpy.int32)  # Equal labels need blanks between them.
+        refused = self.run_ctc(model, too_long)
+        self.assert_first_line(refused, "infinity", "'loss'", "produced by ctc_loss in step 1",
+                               "the labels of a sequence do not fit in its frames", "shorten the labels")
+
+    def run_ctc(self, model, labels):
+        net, data = self.folder / "net.onnx", self.folder / "data.npz"
+        net.write_bytes(model)
+        numpy.savez(data, x=self.x[:len(labels)], y=labels)
+        return self.run_job(config=f"[model]\nonnx = {net}\nloss = ctc\n[data]\nsource = npz:{data}\n"
+                                   "micro-batch-size = 3\n[training]\nsteps = 1\nevaluate = false\n", code=65)
+
 
 class TextClassifier(nn.Module):
     """Classifies a sequence of tokens by the last state of an LSTM."""
