@@ -108,7 +108,8 @@ Rows model() {
       file_key(
           "model.loss", "NAME", "",
           "Loss for an ONNX model: cross-entropy (default), mean-squared-error, binary-cross-entropy (of logits), "
-          "contrastive (of similarities [N,N] of pairs, as in CLIP) or ctc (of logits [N,T,C]; class 0 is the blank)",
+          "contrastive (of similarities [N,N] of pairs, as in CLIP), global-contrastive (of embeddings [N,D] of pairs, "
+          "over all replicas) or ctc (of logits [N,T,C]; class 0 is the blank)",
           OneOf<Loss>{}),
       file_key("model.trained-constants", "REGEX", "", "Also train an ONNX model's constants whose names match REGEX",
                Regex{}),

@@ -30,10 +30,17 @@ template <>
 inline constexpr std::array<std::string_view, 2> kWords<Mode> = {"training", "inference"};
 
 /// Loss of an ONNX model.
-enum class Loss : std::uint8_t { kCrossEntropy, kMeanSquaredError, kBinaryCrossEntropy, kContrastive, kCtc };
+enum class Loss : std::uint8_t {
+  kCrossEntropy,
+  kMeanSquaredError,
+  kBinaryCrossEntropy,
+  kContrastive,
+  kGlobalContrastive,
+  kCtc
+};
 template <>
-inline constexpr std::array<std::string_view, 5> kWords<Loss> = {"cross-entropy", "mean-squared-error",
-                                                                 "binary-cross-entropy", "contrastive", "ctc"};
+inline constexpr std::array<std::string_view, 6> kWords<Loss> = {
+    "cross-entropy", "mean-squared-error", "binary-cross-entropy", "contrastive", "global-contrastive", "ctc"};
 
 /// Kind of normalisation in models that have batch normalisation.
 enum class Normalisation : std::uint8_t {

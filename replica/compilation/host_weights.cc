@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "replica/base/half.h"
+#include "replica/compilation/expert_weights.h"
 #include "replica/program/host_contract.h"
 
 namespace poprun {
@@ -47,8 +49,7 @@ WeightsPolicy weights_policy(const proto::RunConfig& config) {
   return {.model_has_weights = !config.model().onnx().empty(), .partial = config.model().initial_weights_partial()};
 }
 
-Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file,
-                                          const WeightsPolicy& policy) {
+Result<WeightMatch> match_initial_weights(const Program& program, FileTensors& file, const WeightsPolicy& policy) {
   std::vector<WantedWeight> wanted;
   for (const proto::Step& step : find_function(program, name_of(JobFunction::kLoad))->steps()) {
     if (!step.has_stream_in()) {
@@ -62,9 +63,14 @@ Result<WeightMatch> match_initial_weights(const Program& program, const FileTens
       }
     }
   }
-  return match_weights(wanted, file,
-                       {.may_lack = policy.model_has_weights || policy.partial,
-                        .otherwise = policy.model_has_weights ? "values of the ONNX file" : "initialisation"});
+  POPRUN_ASSIGN(const std::optional<Note> stacked, stack_experts(wanted, file));
+  const MatchOptions options{.may_lack = policy.model_has_weights || policy.partial,
+                             .otherwise = policy.model_has_weights ? "values of the ONNX file" : "initialisation"};
+  POPRUN_ASSIGN(WeightMatch match, match_weights(wanted, file, options));
+  if (stacked) {
+    match.notes.insert(match.notes.begin(), *stacked);
+  }
+  return match;
 }
 
 HostWeights weights_from(FileTensors file, const WeightMatch& match) {

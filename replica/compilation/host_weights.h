@@ -18,8 +18,9 @@ struct WeightsPolicy {
 };
 WeightsPolicy weights_policy(const proto::RunConfig& config);
 
-/// Matches the weights that the Program reads from the host with the file's tensors. Errors: those of match_weights.
-Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file, const WeightsPolicy& policy);
+/// Matches the weights that the Program reads from the host with the file's tensors, after stacking those of single
+/// experts in `file`. Errors: those of stack_experts and match_weights.
+Result<WeightMatch> match_initial_weights(const Program& program, FileTensors& file, const WeightsPolicy& policy);
 
 /// Returns the matched weights as float32 bytes, keyed by the model's names. Frees each tensor after use. Requires:
 /// `file` contains the data, and `match` belongs to it.

@@ -221,13 +221,16 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, compute_batch_size(config)));
   const double dropout = config.model().dropout();
   const bool half = choice_of<Precision>(config.model().precision()) == Precision::kHalf;
-  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs, frozen = config.training().frozen(),
+  options.replicas = config.topology().num_replicas();
+  options.forward = [build, dataset, sizes, dropout, half, replicas = options.replicas, inputs = options.inputs,
+                     frozen = config.training().frozen(),
                      normalisation = choice_of<Normalisation>(config.model().normalisation())](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
                       .classes = dataset.classes(),
                       .label_classes = dataset.label_classes() > 0 ? dataset.label_classes() : dataset.classes(),
+                      .replicas = replicas,
                       .mean = static_cast<double>(dataset.mean()),
                       .deviation = static_cast<double>(dataset.deviation()),
                       .dropout = dropout,
@@ -241,7 +244,6 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config, const pro
     }
     return build(builder, given);
   };
-  options.replicas = config.topology().num_replicas();
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.pipeline = pipeline_options(config);
   options.micro_batch_size = compute_batch_size(config);

@@ -16,6 +16,11 @@ constexpr std::uint32_t kExponent32 = 0x7F800000U;
 constexpr std::uint16_t kExponent16 = 0x7C00U;
 constexpr Half kLargest16 = 0x7BFFU;
 
+constexpr std::string_view kCtcLoss = "ctc_loss";
+constexpr const char* kUnaligned =
+    "the labels of a sequence do not fit in its frames, of which each label needs one, and so does each blank between "
+    "equal labels; shorten the labels, or let the model output more frames";
+
 /// Returns the largest exponent field of `n` numbers.
 POPRUN_SIMD std::uint32_t largest_exponent(const std::uint32_t* bits, std::int64_t n) {
   std::uint32_t largest = 0;
@@ -109,7 +114,9 @@ Status ValueJudge::blame(std::uint32_t result, const NotFinite& fault, const pro
       return failure(tensor, *found, "read by " + step.operation());
     }
   }
-  return failure(result, fault, "produced by " + step.operation());
+  // With finite logits, nothing else makes this loss infinite.
+  const bool unaligned = step.operation() == kCtcLoss && fault.what == kInfinity;
+  return failure(result, fault, "produced by " + step.operation(), unaligned ? kUnaligned : nullptr);
 }
 
 Status ValueJudge::check(std::span<const std::uint32_t> tensors, std::string_view use) const {
@@ -165,11 +172,14 @@ bool ValueJudge::comes_from_data(std::uint32_t tensor) const {
   return is_data;
 }
 
-Status ValueJudge::failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const {
+Status ValueJudge::failure(std::uint32_t tensor, const NotFinite& found, std::string_view what,
+                           const char* known_remedy) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
-  const char* remedy = comes_from_data(tensor) ? "the value comes from the data; fix data.source"
-                                               : "lower the learning rate, clip the gradients (training.clip-norm), or"
-                                                 ", with half precision, scale the loss (training.loss-scaling = auto)";
+  const char* remedy = known_remedy != nullptr ? known_remedy
+                       : comes_from_data(tensor)
+                           ? "the value comes from the data; fix data.source"
+                           : "lower the learning rate, clip the gradients (training.clip-norm), or"
+                             ", with half precision, scale the loss (training.loss-scaling = auto)";
   return fail(ErrorCode::kData,
               fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}", found.what, found.element,
                           named.name(), to_text(types_.at(tensor)), what, moment_.step + 1, moment_.replica, remedy));

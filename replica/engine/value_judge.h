@@ -88,7 +88,9 @@ class ValueJudge {
   /// was moved out of one by steps, such as reshape, whose other sources are finite.
   [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
 
-  [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
+  /// `known_remedy` replaces the usual remedies, if it is not null.
+  [[nodiscard]] Status failure(std::uint32_t tensor, const NotFinite& found, std::string_view what,
+                               const char* known_remedy = nullptr) const;
 
   const Program& program_;
   const std::vector<TensorType>& types_;

@@ -60,7 +60,8 @@ proto::TraceKind trace_kind_of(const proto::Step& step) {
   if (step.all_reduce().in_background()) {
     return proto::TRACE_BEGIN_COLLECTIVE;
   }
-  if (step.has_all_reduce() || step.has_reduce_scatter() || step.has_all_gather()) {
+  if (step.has_all_reduce() || step.has_reduce_scatter() || step.has_all_gather() || step.has_gather_rows() ||
+      step.has_scatter_rows()) {
     return proto::TRACE_COLLECTIVE;
   }
   if (step.has_await_all_reduces()) {

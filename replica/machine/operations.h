@@ -158,6 +158,34 @@ struct AllGather {
   static bool is(const Operation& operation);
 };
 
+/// `all = gather_rows(own)`: concatenates the rows (axis 0) of all replicas, in the order of the replicas.
+struct GatherRows {
+  TensorId own;
+  TensorId all;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// `own = scatter_rows(all)`: sums `all` over the replicas and takes this replica's rows of the sum. It computes the
+/// gradient of the input of a gather_rows from the gradient of its output.
+struct ScatterRows {
+  TensorId all;
+  TensorId own;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// `own = own_rows(all)`: copies the rows of `all` that a gather_rows would take from this replica.
+struct OwnRows {
+  TensorId all;
+  TensorId own;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
 /// Returns the type of one of `count` shards: one row, with the tensor's elements divided by `count` and rounded up.
 TensorType shard_type(const TensorType& whole, std::int64_t count);
 

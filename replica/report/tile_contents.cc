@@ -222,6 +222,12 @@ std::string operation_text(const proto::Step& step) {
       return of_tensors("reduce_scatter", step.reduce_scatter().shards_size());
     case proto::Step::kAllGather:
       return of_tensors("all_gather", step.all_gather().shards_size());
+    case proto::Step::kGatherRows:
+      return "gather_rows";
+    case proto::Step::kScatterRows:
+      return "scatter_rows";
+    case proto::Step::kOwnRows:
+      return "own_rows";
     case proto::Step::KIND_NOT_SET:
       break;
   }

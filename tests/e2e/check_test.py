@@ -42,6 +42,10 @@ FAMILIES = {
     "lstm": f"hidden = 8\nvocabulary = 257\nsequence-length = 6\ndropout = 0.1\n[data]\n"
             f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
     "dlrm-mini": "hidden = 4\nvocabulary = 10\n[data]\nsource = synthetic:clicks,sparse=4,vocabulary=10",
+    "moe-mini": f"layers = 1\nhidden = 8\nintermediate = 12\nheads = 2\nkv-heads = 1\n[data]\n"
+                f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
+    "t5-mini": f"layers = 1\ndecoder-layers = 1\nhidden = 8\nintermediate = 12\nheads = 2\nhead-features = 4\n[data]\n"
+               f"source = text:{ROOT}/ARCHITECTURE.md\nsequence-length = 6",
     "vae": "hidden = 16\nlatent = 3\n[data]\nsource = synthetic:images=1x8x8",
 }
 FAMILY = """
@@ -95,7 +99,8 @@ class Check(JobTest):
         self.assert_all_equal(job)
 
     def test_of_families_and_optimisers_in_threads(self):
-        for (name, rest), optimizer in zip(FAMILIES.items(), ("muon", "lion", "adafactor", "adamw"), strict=True):
+        for (name, rest), optimizer in zip(FAMILIES.items(), ("muon", "lion", "adafactor", "adam", "lamb", "adamw"),
+                                              strict=True):
             with self.subTest(name=name, optimizer=optimizer):
                 self.assert_all_equal(self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps",
                                                    2, config=FAMILY.format(name, rest, optimizer)))

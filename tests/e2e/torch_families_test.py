@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
 """Trains a small model of a family for 60 steps and compares the losses and weights with PyTorch in float64, from the
-same weights and the same rows of the data: U-Net, DLRM, LSTM and VAE; and the losses of ONNX models.
+same weights and the same rows of the data: U-Net, DLRM, LSTM and VAE; the losses of ONNX models; and classifiers that
+torch.onnx.export writes: an LSTM, a MobileNetV3 and an EfficientNet.
 """
+import copy
+import io
+import json
+import math
 import unittest
+import warnings
 
 from torch_arrays import read, write  # First, because it finds PyTorch.
 
@@ -11,16 +17,28 @@ import torch
 import torch.nn.functional as F
 from emulated_job import JobTest
 from onnx_file import attribute, field, int64s, node, tensor, value_info
+from torch import nn
 
 STEPS = 60
+
+
+class FamilyTest(JobTest):
+    def assert_check_passes(self, config):
+        """Checks that all ways to run the job on 2 replicas and 2 IPUs are bit-identical."""
+        job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
+                           "--training.gradient-accumulation", 2, config=config)
+        verdicts = [run["verdict"] for run in json.loads((job.output_dir / "check.json").read_text())["runs"]]
+        self.assertEqual(set(verdicts[1:]), {"EQUAL"}, job.stdout)
 
 
 class Trained:
     """The real command's losses and weights, and PyTorch's."""
 
     def __init__(self, test, model, keys, arrays, weights, loss, *, replicas=2, micro_batch=3, rate=0.05,
-                 precision="float", options=(), noise=None, buffers=()):
-        """`model` is a name, or the bytes of an ONNX file with the weights."""
+                 precision="float", options=(), noise=None, buffers=(), module=None, together=False):
+        """`model` is a name, or the bytes of an ONNX file with the weights. `loss` reads the weights from its first
+        argument, or from `module`, which then has them. It is called for each replica's rows, or, with `together`, for
+        those of all replicas."""
         self.replicas, self.micro_batch, self.loss = replicas, micro_batch, loss
         self.arrays = {name: torch.tensor(array) for name, array in arrays.items()}
         data, start = test.folder / "data.npz", test.folder / "start.safetensors"
@@ -31,24 +49,26 @@ class Trained:
             keys = {"onnx": test.folder / "net.onnx", **keys}
         else:
             keys = {"name": model, "initial-weights": start, **keys}
-        job = test.run_job("-n", replicas, "--num-instances", 1, *options, config="\n".join([
+        self.config = "\n".join([
             "[model]", *(f"{key} = {value}" for key, value in keys.items()), f"precision = {precision}",
             "[data]", f"source = npz:{data}", "order = sequential", f"micro-batch-size = {micro_batch}",
             "[training]", f"steps = {STEPS}", "optimizer = momentum", "momentum = 0.9", f"learning-rate = {rate}",
-            "evaluate = false", ""]))
-        self.job = job
+            "evaluate = false", ""])
+        self.job = job = test.run_job("-n", replicas, "--num-instances", 1, *options, config=self.config)
         self.losses = [float(row["loss"]) for row in job.metrics() if row["split"] == "train"]
         self.weights = read(job.output_dir / "weights.safetensors")
         p = {name: torch.tensor(array).double().requires_grad_() for name, array in weights.items()}
+        p = dict(module.named_parameters()) if module else p
         optimizer = torch.optim.SGD(p.values(), lr=rate, momentum=0.9)
         self.theirs = []
         for step in range(STEPS):
             optimizer.zero_grad()
             total = 0
-            for replica in range(replicas):
-                begin = (step * replicas + replica) * micro_batch
-                rows = {name: array[begin:begin + micro_batch] for name, array in self.arrays.items()}
-                mean = loss(p, rows, *([] if noise is None else [noise(job, step)])) / replicas
+            parts, size = (1, replicas * micro_batch) if together else (replicas, micro_batch)
+            for part in range(parts):
+                begin = (step * parts + part) * size
+                rows = {name: array[begin:begin + size] for name, array in self.arrays.items()}
+                mean = loss(p, rows, *([] if noise is None else [noise(job, step)])) / parts
                 mean.backward()
                 total += mean.item()
             self.theirs.append(total)
@@ -58,7 +78,7 @@ class Trained:
     def check(self, test, name):
         test.assertEqual(len(self.losses), STEPS)
         error = abs(self.losses[-1] - self.theirs[-1])
-        worst = max(((self.weights[key].double() - want).abs().max() / want.abs().max()).item()
+        worst = max(((self.weights[key].double() - want).abs().max() / want.abs().max().clamp(min=1e-3)).item()
                     for key, want in self.expected.items())
         print(f"{name}: loss {self.theirs[0]:.6f} -> {self.theirs[-1]:.6f}, last loss off by {error:.1e}, "
               f"worst weight by {worst:.1e}")
@@ -143,7 +163,7 @@ class Dlrm(JobTest):
 
 
 class Unet(JobTest):
-    C = 4
+    C, GROUPS = 4, 0
 
     def weights(self):
         shapes = {}
@@ -171,7 +191,10 @@ class Unet(JobTest):
             for k in (0, 3):
                 x = F.conv2d(x, p[f"{name}.double_conv.{k}.weight"], padding=1)
                 norm = f"{name}.double_conv.{k + 1}."
-                x = F.relu(F.batch_norm(x, None, None, p[norm + "weight"], p[norm + "bias"], training=True))
+                scale = p[norm + "weight"], p[norm + "bias"]
+                x = F.group_norm(x, math.gcd(self.GROUPS, x.shape[1]), *scale) if self.GROUPS else \
+                    F.batch_norm(x, None, None, *scale, training=True)
+                x = F.relu(x)
             return x
 
         x1 = double("inc", rows["images"].double())
@@ -184,14 +207,15 @@ class Unet(JobTest):
         logits = F.conv2d(x, p["outc.conv.weight"], p["outc.conv.bias"])
         return F.cross_entropy(logits, rows["labels"].long(), ignore_index=-1)
 
-    def test_follows_pytorch(self):
+    def arrays(self):
         numbers = numpy.random.default_rng(6)
         images = repeated(numbers.normal(0, 1, (24, 3, 16, 16)).astype(numpy.float32), ITEMS)
         labels = (images[:, 0] > 0).astype(numpy.int32) + (images[:, 1] > 0.5)
         labels[:, 3, 5] = -1  # One pixel of each image does not count.
-        arrays = {"images": images, "labels": labels.astype(numpy.int32)}
-        keys = {"hidden": self.C, "layers": 2}
-        weights = self.weights()
+        return {"images": images, "labels": labels.astype(numpy.int32)}
+
+    def test_follows_pytorch(self):
+        arrays, weights, keys = self.arrays(), self.weights(), {"hidden": self.C, "layers": 2}
         norms = [name.removesuffix(".bias") for name, array in weights.items()
                  if name.endswith(".bias") and weights[name.removesuffix("bias") + "weight"].ndim == 1]
         buffers = {f"{norm}.{kind}": numpy.full(weights[norm + ".bias"].shape, value, numpy.float32)
@@ -200,6 +224,12 @@ class Unet(JobTest):
         Trained(self, "unet", keys, arrays, weights, self.loss, **common).check(self, "unet")
         half = Trained(self, "unet", keys, arrays, weights, self.loss, **common, precision="half")
         self.assertAlmostEqual(half.losses[-1], half.theirs[-1], delta=0.05)
+
+    def test_of_group_norms_follows_pytorch(self):
+        self.C, self.GROUPS = 16, 32  # So that the lowest level has 64 channels in 32 groups.
+        keys = {"hidden": self.C, "layers": 2, "normalisation": "group"}
+        trained = Trained(self, "unet", keys, self.arrays(), self.weights(), self.loss, rate=0.003)
+        trained.check(self, "unet, group norms")
 
 
 class Vae(JobTest):
@@ -245,14 +275,17 @@ class Vae(JobTest):
 
 
 def onnx_model(nodes, weights, output, constants=()):
+    """`output` is the shape of y, or the shapes of all outputs by name."""
+    outputs = output if isinstance(output, dict) else {"y": output}
     graph = b"".join([*(field(1, one) for one in nodes), field(2, "net"),
                       *(field(5, tensor(name, w.shape, w.flatten().tolist())) for name, w in weights.items()),
                       *(field(5, constant) for constant in constants),
-                      field(11, value_info("x", ["N", Losses.FEATURES])), field(12, value_info("y", output))])
+                      field(11, value_info("x", ["N", Losses.FEATURES])),
+                      *(field(12, value_info(name, shape)) for name, shape in outputs.items())])
     return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
 
 
-class Losses(JobTest):
+class Losses(FamilyTest):
     """Losses of ONNX models that no other test compares with PyTorch."""
     FEATURES = 6
 
@@ -262,10 +295,10 @@ class Losses(JobTest):
         self.x = repeated(numbers.normal(0, 1, (24, self.FEATURES)).astype(numpy.float32), ITEMS)
         self.numbers = numbers
 
-    def train(self, name, model, weights, labels, loss, **keywords):
-        arrays = {"x": self.x, "y": labels}
+    def train(self, name, model, weights, labels, loss, keys=None, **keywords):
+        arrays, keys = {"x": self.x, "y": labels}, keys or {"loss": name}
         for precision in ("float", "half"):
-            trained = Trained(self, model, {"loss": name}, arrays, weights, loss, precision=precision, **keywords)
+            trained = Trained(self, model, keys, arrays, weights, loss, precision=precision, **keywords)
             if precision == "float":
                 trained.check(self, name)
             else:
@@ -291,6 +324,36 @@ class Losses(JobTest):
 
         self.train("contrastive", model, weights, numpy.zeros(ITEMS, numpy.int32), loss, rate=0.02)
 
+    def test_contrastive_loss_of_the_pairs_of_all_replicas(self):
+        weights = {**drawn(13, {"a": (self.FEATURES, 5), "b": (self.FEATURES, 5)}), "log": numpy.float32(1.5)}
+        nodes = [node("Exp", ["log"], "factor")]
+        for side, weight in (("left", "a"), ("right", "b")):  # Of length 1, as in CLIP.
+            nodes += [node("MatMul", ["x", weight], side + ".long"),
+                      node("ReduceL2", [side + ".long"], side + ".length", attributes=[attribute("axes", [1])]),
+                      node("Div", [side + ".long", side + ".length"], side)]
+        model = onnx_model(nodes, weights, {"left": ["N", 5], "right": ["N", 5], "factor": []})
+
+        def loss(p, rows):
+            left, right = (F.normalize(rows["x"].double() @ p[name]) for name in "ab")
+            logits = p["log"].exp() * left @ right.T
+            own = torch.arange(len(logits))
+            return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+        labels = numpy.zeros(ITEMS, numpy.int32)
+        keys = {"loss": "global-contrastive", "trained-constants": "^log$"}
+        self.train("global-contrastive", model, weights, labels, loss, keys, rate=0.005, together=True)
+        runs = [Trained(self, model, keys, {"x": self.x, "y": labels}, weights, loss,
+                        rate=0.005, replicas=replicas, micro_batch=6 // replicas, together=True)
+                for replicas in (1, 2, 3)]
+        for run in runs[1:]:
+            off = max(abs(a - b) for a, b in zip(run.losses, runs[0].losses))
+            worst = max((run.weights[key] - runs[0].weights[key]).abs().max().item() for key in weights)
+            print(f"{run.replicas} replicas x {run.micro_batch} pairs against 1 x 6: losses off by {off:.1e}, "
+                  f"weights by {worst:.1e}")
+            self.assertLess(off, 2e-6)
+            self.assertLess(worst, 1e-5)
+        self.assert_check_passes(runs[1].config)
+
     def test_ctc(self):
         T, C = 7, 4
         weights = drawn(12, {"w": (self.FEATURES, T * C)})
@@ -308,6 +371,111 @@ class Losses(JobTest):
             return F.ctc_loss(frames, rows["y"].clamp(min=0).long(), inputs, lengths, reduction="sum") / lengths.sum()
 
         self.train("ctc", model, weights, labels, loss)
+
+        too_long = numpy.full((6, T), 1, numpy.int32)  # Equal labels need blanks between them.
+        refused = self.run_ctc(model, too_long)
+        self.assert_first_line(refused, "infinity", "'loss'", "produced by ctc_loss in step 1",
+                               "the labels of a sequence do not fit in its frames", "shorten the labels")
+
+    def run_ctc(self, model, labels):
+        net, data = self.folder / "net.onnx", self.folder / "data.npz"
+        net.write_bytes(model)
+        numpy.savez(data, x=self.x[:len(labels)], y=labels)
+        return self.run_job(config=f"[model]\nonnx = {net}\nloss = ctc\n[data]\nsource = npz:{data}\n"
+                                   "micro-batch-size = 3\n[training]\nsteps = 1\nevaluate = false\n", code=65)
+
+
+class TextClassifier(nn.Module):
+    """Classifies a sequence of tokens by the last state of an LSTM."""
+
+    def __init__(self, vocabulary, classes):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, 8)
+        self.lstm = nn.LSTM(8, 12, num_layers=2, batch_first=True)
+        self.head = nn.Linear(12, classes)
+
+    def forward(self, tokens):
+        return self.head(self.lstm(self.embedding(tokens))[1][0][-1])
+
+
+def convolution(inputs, outputs, kernel, active, **options):
+    """Returns a convolution without bias, a batch norm and an activation function."""
+    return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=False, **options),
+                         nn.BatchNorm2d(outputs), active())
+
+
+class Inverted(nn.Module):
+    """The block of MobileNetV3 and EfficientNet, as in torchvision: it expands the channels, convolves each, weights
+    them (squeeze and excitation), and projects them back."""
+
+    def __init__(self, channels, inner, kernel, active, squeezed, gate):
+        super().__init__()
+        self.expand = convolution(channels, inner, 1, active)
+        self.deep = convolution(inner, inner, kernel, active, groups=inner)
+        self.fc1, self.fc2 = nn.Conv2d(inner, inner // 4, 1), nn.Conv2d(inner // 4, inner, 1)
+        self.squeezed, self.gate = squeezed(), gate()
+        self.project = convolution(inner, channels, 1, nn.Identity)
+
+    def forward(self, x):
+        y = self.deep(self.expand(x))
+        y = y * self.gate(self.fc2(self.squeezed(self.fc1(F.adaptive_avg_pool2d(y, 1)))))
+        return x + self.project(y)
+
+
+def image_network(active, squeezed, gate, head):
+    """Returns a small network of two Inverted blocks."""
+    return nn.Sequential(convolution(3, 8, 3, active, stride=2), Inverted(8, 16, 3, active, squeezed, gate),
+                         Inverted(8, 24, 5, active, squeezed, gate), convolution(8, 16, 1, active),
+                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), *head)
+
+
+def mobilenet_v3(classes):
+    return image_network(nn.Hardswish, nn.ReLU, nn.Hardsigmoid,
+                         [nn.Linear(16, 20), nn.Hardswish(), nn.Linear(20, classes)])
+
+
+def efficientnet(classes):
+    return image_network(nn.SiLU, nn.SiLU, nn.Sigmoid, [nn.Linear(16, classes)])
+
+
+class Exports(FamilyTest):
+    """Classifiers that PyTorch exports."""
+    CLASSES = 3
+
+    def train(self, name, make, inputs, labels, rate):
+        torch.manual_seed(14)
+        model = make(self.CLASSES).train()
+        reference, file = copy.deepcopy(model).double(), io.BytesIO()
+        (key, rows), = inputs.items()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            example = torch.tensor(rows[:3])
+            torch.onnx.export(model, example.long() if rows.dtype == numpy.int32 else example, file, opset_version=14,
+                              input_names=[key], output_names=["y"], dynamic_axes={key: {0: "N"}},
+                              training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)
+
+        def loss(_, batch):
+            x = batch[key].double() if batch[key].is_floating_point() else batch[key].long()
+            return F.cross_entropy(reference(x), batch["labels"].long())
+
+        trained = Trained(self, file.getvalue(), {}, {**inputs, "labels": labels}, {}, loss, rate=rate,
+                          module=reference)
+        trained.check(self, name)
+        return trained.config
+
+    def test_lstm_classifier(self):
+        numbers = numpy.random.default_rng(15)
+        tokens = repeated(numbers.integers(0, 9, (24, 6)).astype(numpy.int32), ITEMS)
+        config = self.train("LSTM classifier", lambda classes: TextClassifier(9, classes), {"tokens": tokens},
+                            (tokens[:, :4].sum(1) % self.CLASSES).astype(numpy.int32), 0.2)
+        self.assert_check_passes(config)
+
+    def test_networks_of_images(self):
+        numbers = numpy.random.default_rng(16)
+        images = repeated(numbers.normal(0, 1, (24, 3, 12, 12)).astype(numpy.float32), ITEMS)
+        labels = repeated(numbers.integers(0, self.CLASSES, 24).astype(numpy.int32), ITEMS)
+        for name, make in (("MobileNetV3", mobilenet_v3), ("EfficientNet", efficientnet)):
+            self.train(name, make, {"images": images}, labels, 0.02)
 
 
 if __name__ == "__main__":

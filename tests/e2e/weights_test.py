@@ -100,6 +100,24 @@ class HuggingFace(JobTest):
         wrong = self.run_job("-n", 2, config=config, code=64)
         self.assert_first_line(wrong, "config.json: not a JSON object")
 
+    def test_the_experts_of_mixtrals_file_are_stacked(self):
+        more = ("--model.kv-heads", 1, "--model.experts", 3)
+        trained = self.run_job("-n", 2, *SIZES, *more, config=CONFIG.format(name="moe-mini", more=""))
+        weights = self.weights_of(trained)
+        file = {}
+        for name, (dtype, shape, data) in weights.items():
+            before, expert, after = name.partition(".experts.")
+            size = len(data) // 3
+            file.update({f"{before}.experts.{e}.{after}": (dtype, shape[1:], data[e * size:(e + 1) * size])
+                         for e in range(3)} if expert else {name: (dtype, shape, data)})
+        job = self.begin("moe-mini", "", file, *more)
+        self.assertEqual(self.weights_of(job), weights)
+        self.assertEqual(self.notes(job), ["model.initial-weights: 9 tensors of single experts stacked, for example to "
+                                           "'model.layers.0.block_sparse_moe.experts.w1.weight'"])
+        del file["model.layers.0.block_sparse_moe.experts.1.w2.weight"]
+        refused = self.begin("moe-mini", "", file, *more, code=65)
+        self.assert_first_line(refused, "experts.2.w2.weight', but not that tensor of expert 1")
+
     def test_berts_encoder_begins_a_model_whose_head_is_new(self):
         more = "task = masked-lm"
         trained = self.run_job("-n", 2, *SIZES, config=CONFIG.format(name="bert-base", more=more))

@@ -122,9 +122,9 @@ class Demand {
       through_io_tiles(operation, transfer);
     } else if (step < laid_out_.plans.size() && laid_out_.plans[step]) {
       product(operation, *laid_out_.plans[step], step);
-    } else if (ReduceScatter::is(operation)) {
+    } else if (ReduceScatter::is(operation) || ScatterRows::is(operation)) {
       in_a_ring(operation.inputs, step);
-    } else if (AllGather::is(operation)) {
+    } else if (AllGather::is(operation) || GatherRows::is(operation)) {
       in_a_ring(operation.outputs, step);
     } else if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
       all_reduce(*reduced, step);

@@ -10,6 +10,7 @@
 #include "replica/base/pattern.h"
 #include "replica/compiler/job/pass.h"
 #include "replica/compiler/planner/product_options.h"
+#include "replica/machine/operations.h"
 #include "replica/ops/face/kinds.h"
 #include "replica/ops/face/shaped.h"
 
@@ -162,17 +163,35 @@ class ReverseMode final : public Differentiator {
     return found == gradients_.end() ? nullptr : &found->second;
   }
 
+  /// Adds the gradient of a gather_rows: every replica's loss depends on the gathered rows, so that the gradient of a
+  /// replica's own rows is a sum over all replicas.
+  Status visit_gather() {
+    const TensorId own = current_->inputs[0];
+    const TensorId all = output_gradient(0);
+    const std::int64_t replicas = type(all).shape.at(0) / type(own).shape.at(0);
+    set_input_gradient(0, contributed(own, builder_.scatter_rows(all, replicas, name_of(own))));
+    return builder_.status();
+  }
+
   Status visit() {
+    if (GatherRows::is(*current_)) {
+      set_backward_origin();
+      return visit_gather();
+    }
     const Operator* op = find_operator(current_->kind);
     if (op == nullptr || op->gradient == nullptr) {
       return fail(ErrorCode::kUsage, fmt::format("operation '{}' ({}) has no gradient rule, but the loss depends on "
                                                  "a parameter through this operation",
                                                  builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
     }
-    builder_.set_origin(
-        {.layer = current_->origin.layer, .stage = current_->origin.stage, .direction = Direction::kBackward});
+    set_backward_origin();
     op->gradient(*this);
     return builder_.status();
+  }
+
+  void set_backward_origin() {
+    builder_.set_origin(
+        {.layer = current_->origin.layer, .stage = current_->origin.stage, .direction = Direction::kBackward});
   }
 
   /// Gives the name `x.gradient` to the sum of a gradient's contributions, rather than to the first of them. For a

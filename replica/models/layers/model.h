@@ -19,6 +19,7 @@ struct ModelInputs {
   std::vector<TensorId> tensors;   ///< In the order of `names`.
   std::int64_t classes = 0;        ///< The largest label or token plus one.
   std::int64_t label_classes = 0;  ///< The largest label plus one.
+  std::int64_t replicas = 1;       ///< Replicas that train the model together.
   double mean = 0;                 ///< `mean` and `deviation` normalise u8 images.
   double deviation = 1;
   double dropout = 0;                         ///< Dropout rate in training, for models that have dropout.

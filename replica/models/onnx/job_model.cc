@@ -222,6 +222,46 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   return ModelOutputs{.loss = loss, .correct = correct, .count = count, .prediction = output};
 }
 
+/// The outputs are those of open_clip's models: two embeddings and, if present, the factor of their similarities.
+Result<ModelOutputs> global_contrastive(Builder& builder, const std::string& name, const std::string& where,
+                                        const Imported& imported, TensorId labels, std::int64_t replicas) {
+  const std::vector<ImportedOutput>& outputs = imported.outputs;
+  if (outputs.size() < 2) {
+    return fail(ErrorCode::kUsage, fmt::format("{} needs two outputs, embeddings [N,D] of both sides of the pairs, and "
+                                               "optionally the factor of their similarities, but the model has only "
+                                               "'{}'; export the embeddings as outputs, or, with similarities [N,N] as "
+                                               "the output, set model.loss = {}",
+                                               where, outputs.at(0).name, word_of(Loss::kContrastive)));
+  }
+  layers::Pairs pairs{.left = outputs[0].tensor, .right = outputs[1].tensor};
+  if (outputs.size() > 2) {
+    pairs.scale = outputs[2].tensor;
+  }
+  return layers::global_contrastive_loss(builder, name, where, pairs, labels, replicas);
+}
+
+/// Adds the loss of the first output. Errors: returned, or those of the builder.
+Result<ModelOutputs> add_loss(Builder& builder, Loss loss, const std::string& name, const Imported& imported,
+                              TensorId labels, const ModelInputs& inputs) {
+  const TensorId output = imported.outputs.at(0).tensor;
+  const std::string where = fmt::format("model.loss = {}", word_of(loss));
+  switch (loss) {
+    case Loss::kCrossEntropy:
+      return cross_entropy(builder, name, output, labels, inputs.label_classes);
+    case Loss::kMeanSquaredError:
+      return mean_squared_error(builder, name, output, labels);
+    case Loss::kBinaryCrossEntropy:
+      return layers::binary_cross_entropy(builder, name, where, output, labels, inputs.label_classes);
+    case Loss::kContrastive:
+      return layers::contrastive_loss(builder, name, where, output, labels);
+    case Loss::kGlobalContrastive:
+      return global_contrastive(builder, name, where, imported, labels, inputs.replicas);
+    case Loss::kCtc:
+      break;
+  }
+  return layers::ctc_loss(builder, name, where, output, labels);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes, Loss loss,
@@ -348,20 +388,9 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
     }
   }
   const std::string name = free_name(builder, "loss");
-  const std::string where = fmt::format("model.loss = {}", word_of(loss_));
-  switch (loss_) {
-    case Loss::kCrossEntropy:
-      return cross_entropy(builder, name, output, labels, inputs.label_classes);
-    case Loss::kMeanSquaredError:
-      return mean_squared_error(builder, name, output, labels);
-    case Loss::kBinaryCrossEntropy:
-      return layers::binary_cross_entropy(builder, name, where, output, labels, inputs.label_classes);
-    case Loss::kContrastive:
-      return layers::contrastive_loss(builder, name, where, output, labels);
-    case Loss::kCtc:
-      break;
-  }
-  return layers::ctc_loss(builder, name, where, output, labels);
+  POPRUN_ASSIGN(const ModelOutputs outputs, add_loss(builder, loss_, name, imported, labels, inputs));
+  POPRUN_TRY(builder.status());
+  return outputs;
 }
 
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {

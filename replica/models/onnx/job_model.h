@@ -32,7 +32,8 @@ class JobModel {
   ///                       i32[N,...]; a Softmax at the end is removed, since the loss includes one
   ///   mean-squared-error  compares the output [N,D] with "labels": f32 with as many elements, or classes i32[N],
   ///                       which become one-hot rows
-  ///   binary-cross-entropy, contrastive, ctc   see layers/losses.h; the output consists of logits: no Sigmoid or
+  ///   binary-cross-entropy, contrastive, global-contrastive, ctc   see layers/losses.h; the output consists of logits:
+  ///   no Sigmoid or
   ///                       Softmax is removed
   ///
   /// Makes `builder` refuse data (kUsage) or a model (kData) that does not follow these rules.

@@ -64,6 +64,13 @@ class Builder {
   std::vector<TensorId> stream_in(const std::string& stream, const std::vector<std::string>& names,
                                   const std::vector<TensorType>& types);
 
+  /// Add the operations GatherRows, ScatterRows and OwnRows, for tensors with rows of all `replicas` on axis 0. Results
+  /// are stored in the precision of the operand. Require: row-major operands; the last two, that `replicas` divides
+  /// the number of rows.
+  TensorId gather_rows(TensorId own, std::int64_t replicas, const std::string& name);
+  TensorId scatter_rows(TensorId all, std::int64_t replicas, const std::string& name);
+  TensorId own_rows(TensorId all, std::int64_t replicas, const std::string& name);
+
   /// Appends a data-movement or communication operation (replica/machine) unchanged, with its own origin.
   void append(Operation operation);
 
@@ -83,6 +90,9 @@ class Builder {
   /// `name`.
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
+
+  /// Adds a tensor for rows of `operand`, with `rows` of them. Returns nothing after an error.
+  std::optional<TensorId> add_rows(TensorId operand, std::int64_t rows, const std::string& name);
 
   void blame(const std::string& name, const std::string& what);  ///< Sets the sticky error to kBug.
   /// Returns the existing tensor with that name, if any. Sets a kBug error if its type or role is different.

@@ -122,8 +122,9 @@ class Search {
     if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
       return !reduced->in_background && is_on_one_ipu(graph_, operation);
     }
-    return (Copy::is(operation) || Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation)) &&
-           is_on_one_ipu(graph_, operation);
+    const bool shards = Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation);
+    const bool exchanges_rows = GatherRows::is(operation) || ScatterRows::is(operation) || OwnRows::is(operation);
+    return (Copy::is(operation) || shards || exchanges_rows) && is_on_one_ipu(graph_, operation);
   }
 
   /// Divides a region into runs, at operations that cannot be shared and wherever a layer or its backward pass begins

@@ -69,6 +69,32 @@ TEST(MachineOperations, StandInGraphsAsTheirHeadersSay) {
   const TensorId stash{2};
   EXPECT_EQ(text_of(Stash{stash, a}), "s = stash(a)");
   EXPECT_EQ(text_of(Restore{stash, b}), "b = restore(s)");
+  EXPECT_EQ(text_of(GatherRows{a, b}), "b = gather_rows(a)");
+  EXPECT_EQ(text_of(ScatterRows{a, b}), "b = scatter_rows(a)");
+  EXPECT_EQ(text_of(OwnRows{a, b}), "b = own_rows(a)");
+}
+
+TEST(MachineOperations, RefuseRowsThatAreNotThoseOfSeveralReplicas) {
+  const Graph graph = *parse_graph(
+      "tensor own : f32[2,3] activation\ntensor all : f32[6,3] activation\ntensor odd : f32[5,3] activation\n"
+      "tensor wide : f32[6,4] activation\ntensor half : f16[6,3] activation\ntensor flat : f32[6] activation\n");
+  const auto message = [&](const Operation& operation) {
+    const Status status = find_machine_operation(operation.kind)->verify(graph, operation);
+    return status ? "" : status.error().message;
+  };
+  const TensorId own{0};
+  EXPECT_EQ(message(GatherRows{own, TensorId{1}}.operation()), "");
+  EXPECT_EQ(
+      message(GatherRows{own, TensorId{2}}.operation()),
+      "gather_rows: 'odd' f32[5,3] does not have the rows of several replicas, each with rows like 'own' f32[2,3]");
+  for (const std::uint32_t all : {2U, 3U, 4U, 5U}) {
+    EXPECT_NE(message(GatherRows{own, TensorId{all}}.operation()), "") << all;
+    EXPECT_NE(message(ScatterRows{TensorId{all}, own}.operation()), "") << all;
+    EXPECT_NE(message(OwnRows{TensorId{all}, own}.operation()), "") << all;
+  }
+  Operation two = GatherRows{own, TensorId{1}}.operation();
+  two.inputs.push_back(own);
+  EXPECT_EQ(message(two), "gather_rows needs one input and one output and accepts no attributes");
 }
 
 TEST(MachineOperations, ACopyReadsNothingThatItHasOverwritten) {
