@@ -123,25 +123,20 @@ class SyntheticImages final : public Dataset {
     const std::uint64_t pixels = destination.size() / (floats ? sizeof(float) : 1);
     for (std::uint64_t begin = 0; begin < pixels; begin += sizeof(words)) {
       const std::uint64_t count = std::min<std::uint64_t>(pixels - begin, sizeof(words));
-      const auto used = std::span(words).first((count + 3) / 4);
-      philox_sequence(key, sample.item, 1 + begin / 16, used);
-      for (std::uint32_t& word : used) {
-        word &= 0x7F7F7F7FU;
-      }
-      auto* noise = reinterpret_cast<std::uint8_t*>(words.data());
+      philox_sequence(key, sample.item, 1 + begin / 16, std::span(words).first((count + 3) / 4));
+      const auto* noise = reinterpret_cast<const std::uint8_t*>(words.data());
       for (std::uint64_t i = begin; i < begin + count;) {
         const std::uint64_t end = std::min(begin + count, (i / width + 1) * width);  // The end of the row.
-        if (i / width % height * positions_ / height == label) {
-          for (std::uint8_t& pixel : std::span(noise + (i - begin), end - i)) {
-            pixel |= 128U;
-          }
+        const unsigned bright = i / width % height * positions_ / height == label ? 128U : 0U;
+        const std::span row(noise + (i - begin), end - i);
+        if (floats) {
+          write_floats(row, bright, destination.data() + i * sizeof(float));
+        } else {
+          std::ranges::transform(row, destination.data() + i, [bright](std::uint8_t pixel) {
+            return static_cast<std::byte>((pixel & 127U) | bright);
+          });
         }
         i = end;
-      }
-      if (floats) {
-        write_floats({noise, count}, destination.data() + begin * sizeof(float));
-      } else {
-        std::memcpy(destination.data() + begin, noise, count);
       }
     }
     return {};
@@ -160,7 +155,7 @@ class SyntheticImages final : public Dataset {
   }
 
   /// Writes pixels normalised to -1 .. 1.
-  static void write_floats(std::span<const std::uint8_t> pixels, std::byte* to) {
+  static void write_floats(std::span<const std::uint8_t> noise, unsigned bright, std::byte* to) {
     static const auto kNormalised = [] {
       std::array<float, 256> table{};
       for (std::size_t pixel = 0; pixel < table.size(); ++pixel) {
@@ -168,8 +163,8 @@ class SyntheticImages final : public Dataset {
       }
       return table;
     }();
-    for (std::size_t i = 0; i < pixels.size(); ++i) {
-      std::memcpy(to + i * sizeof(float), &kNormalised[pixels[i]], sizeof(float));
+    for (std::size_t i = 0; i < noise.size(); ++i) {
+      std::memcpy(to + i * sizeof(float), &kNormalised[(noise[i] & 127U) | bright], sizeof(float));
     }
   }
 

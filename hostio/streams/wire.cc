@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpc/slice.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/proto_buffer_reader.h>
 
 namespace poprun::hostio {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
 constexpr std::uint32_t kSequenceTag =
@@ -23,6 +28,49 @@ constexpr std::uint32_t kTensorTag =
 
 constexpr std::uint32_t kFingerprintTag =
     WireFormatLite::MakeTag(proto::Batch::kFingerprintFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+constexpr std::uint32_t kLoadingTag =
+    WireFormatLite::MakeTag(proto::Batch::kLoadingFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+/// Adds the next `size` bytes of the input to `bytes`. Returns false if the input ends first.
+bool add_bytes(CodedInputStream& input, std::uint32_t size, HostBytes& bytes) {
+  while (size > 0) {
+    const void* data = nullptr;
+    int available = 0;
+    if (!input.GetDirectBufferPointer(&data, &available)) {
+      return false;
+    }
+    const int count = static_cast<int>(std::min(size, static_cast<std::uint32_t>(available)));
+    bytes.add({static_cast<const std::byte*>(data), static_cast<std::size_t>(count)});
+    input.Skip(count);
+    size -= static_cast<std::uint32_t>(count);
+  }
+  return true;
+}
+
+/// Reads the field that `tag` begins. Returns false if it is damaged or unknown.
+bool read_field(CodedInputStream& input, std::uint32_t tag, const std::shared_ptr<const grpc::ByteBuffer>& message,
+                ReceivedBatch& received) {
+  if (tag == kSequenceTag) {
+    return input.ReadVarint64(&received.batch.sequence);
+  }
+  std::uint32_t size = 0;
+  if ((tag != kTensorTag && tag != kFingerprintTag && tag != kLoadingTag) || !input.ReadVarint32(&size)) {
+    return false;
+  }
+  if (tag == kTensorTag) {
+    return add_bytes(input, size, received.batch.tensors.emplace_back(message));
+  }
+  std::string text;
+  if (!input.ReadString(&text, static_cast<int>(size))) {
+    return false;
+  }
+  if (tag == kFingerprintTag) {
+    received.fingerprint = std::move(text);
+    return true;
+  }
+  return received.loading.emplace().ParseFromString(text);
+}
 
 bool is_label(const proto::StreamTensor& tensor) {
   return tensor.name() == "labels" || tensor.name() == "next_sentence";
@@ -83,6 +131,24 @@ Result<grpc::ByteBuffer> encode_batch(const Dataset& dataset, proto::Split split
   }
   POPRUN_CHECK(at == message.end());
   return grpc::ByteBuffer(&message, 1);
+}
+
+Result<ReceivedBatch> decode_batch(grpc::ByteBuffer message) {
+  const auto kept = std::make_shared<grpc::ByteBuffer>();
+  kept->Swap(&message);
+  ReceivedBatch received;
+  grpc::ProtoBufferReader reader(kept.get());
+  CodedInputStream input(&reader);
+  input.SetTotalBytesLimit(kMessageBytesMax);
+  while (const std::uint32_t tag = input.ReadTag()) {
+    if (!read_field(input, tag, kept, received)) {
+      return fail(ErrorCode::kInfrastructure, "the data server sent a damaged batch");
+    }
+  }
+  if (!input.ConsumedEntireMessage()) {
+    return fail(ErrorCode::kInfrastructure, "the data server sent a damaged batch");
+  }
+  return received;
 }
 
 }  // namespace poprun::hostio

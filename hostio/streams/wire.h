@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include <grpcpp/support/byte_buffer.h>
 
 #include "hostio/datasets/dataset.h"
 #include "hostio/sampling/sampling.h"
+#include "replica/ports/host_stream.h"
 
 /// Conventions that both ends of the HostStreams service share, in addition to proto/host_streams.proto.
 namespace poprun::hostio {
@@ -29,5 +32,15 @@ std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro
 /// batch_bytes() <= kBatchBytesMax.
 Result<grpc::ByteBuffer> encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
                                       std::uint64_t sequence);
+
+/// A proto::Batch whose tensors remain in the message's own memory.
+struct ReceivedBatch {
+  HostBatch batch;
+  std::string fingerprint;
+  std::optional<proto::Loading> loading;
+};
+
+/// Reads a serialised proto::Batch without copying its tensors. Errors: kInfrastructure if it is damaged.
+Result<ReceivedBatch> decode_batch(grpc::ByteBuffer message);
 
 }  // namespace poprun::hostio

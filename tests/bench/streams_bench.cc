@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -49,8 +50,20 @@ struct Load {
   }
 };
 
+/// Returns the processor time of this process, of all threads.
+double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print(stderr, "cs {}+{} ", usage.ru_nvcsw, usage.ru_nivcsw);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 /// Runs `replica(r)` on a thread for each replica, and returns GB/s.
 double rate(const Load& load, const std::function<void(std::uint32_t)>& replica) {
+  const double p = processor_seconds();
   const auto begin = Clock::now();
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < load.replicas; ++r) {
@@ -59,6 +72,7 @@ double rate(const Load& load, const std::function<void(std::uint32_t)>& replica)
   for (std::thread& thread : threads) {
     thread.join();
   }
+  fmt::print(stderr, "cpu s/GB {:.3f}\n", (processor_seconds() - p) / load.gigabytes());
   return load.gigabytes() / std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -129,8 +143,18 @@ double ours(const Load& load, const std::string& source, const std::string& fing
       options.selection.set_micro_batch_size(load.micro_batch);
       options.selection.set_micro_batches_per_step(1);
       const auto stream = open_host_stream(options);
+      std::vector<std::byte> memory(load.micro_batch * load.sample_bytes);
       for (std::uint64_t i = 0; i < batches; ++i) {
-        POPRUN_CHECK(stream->next());
+        const Result<HostBatch> batch = stream->next();
+        if (!batch) {
+          fmt::print(stderr, "{}\n", batch.error().message);
+          std::exit(65);
+        }
+        std::size_t at = 0;
+        for (const HostBytes& tensor : batch->tensors) {
+          tensor.copy(0, std::span(memory).subspan(at, tensor.size()));
+          at += tensor.size();
+        }
       }
     };
   };
