@@ -13,9 +13,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// Larger than gRPC's defaults, so that a batch takes fewer frames, and fewer exchanges about how much may be sent.
-constexpr int kFrameBytes = 1 << 20;
-constexpr int kLookaheadBytes = 4 << 20;
+/// Larger than gRPC's defaults, so that a batch takes few frames. Credits, not the window, bound what the server sends.
+constexpr int kFrameBytes = 8 << 20;
+constexpr int kWindowBytes = 32 << 20;
 
 /// Opens a channel without a web proxy. It shares no state with other channels, so it finds a returning server
 /// immediately.
@@ -27,7 +27,8 @@ std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address, const s
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMost.count());
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   return open_channel(address, identity, arguments);
 }
 

@@ -19,6 +19,7 @@
 #include "hostio/streams/server.h"
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
+#include "replica/base/host_limits.h"
 
 /// Measures host streams against a plain gRPC stream of the same messages: a server with one thread per stream that
 /// writes prepared batches, and clients that read them. Both run in this process, over loopback, in alternating rounds.
@@ -54,7 +55,6 @@ struct Load {
 double processor_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print(stderr, "cs {}+{} ", usage.ru_nvcsw, usage.ru_nivcsw);
   const auto seconds = [](const timeval& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
@@ -254,5 +254,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace poprun::hostio
 
 int main(int argc, char** argv) {
+  poprun::keep_freed_memory();  // As the data server and the replicas do.
   return poprun::hostio::run({argv + 1, argv + argc});
 }
