@@ -154,20 +154,24 @@ class SyntheticImages final : public Dataset {
     const std::uint64_t pixels = destination.size() / (floats ? sizeof(float) : 1);
     for (std::uint64_t begin = 0; begin < pixels; begin += sizeof(words)) {
       const std::uint64_t count = std::min<std::uint64_t>(pixels - begin, sizeof(words));
-      philox_sequence(key, item, 1 + begin / 16, std::span(words).first((count + 3) / 4));
+      const auto used = std::span(words).first((count + 3) / 4);
+      philox_sequence(key, item, 1 + begin / 16, used);
+      for (std::uint32_t& word : used) {
+        word &= 0x7F7F7F7FU;
+      }
       const auto* noise = reinterpret_cast<const std::uint8_t*>(words.data());
       for (std::uint64_t i = begin; i < begin + count;) {
         const std::uint64_t at = i % (height * width);
         const bool is_bright = first <= at && at < last;
         const std::uint64_t until = is_bright ? last : at < first ? first : height * width;
         const std::span stretch(noise + (i - begin), std::min(until - at, begin + count - i));
-        const unsigned bright = is_bright ? 128 : 0;
         if (floats) {
-          write_floats(stretch, bright, destination.data() + i * sizeof(float));
+          write_floats(stretch, is_bright ? 128 : 0, destination.data() + i * sizeof(float));
+        } else if (is_bright) {
+          std::ranges::transform(stretch, destination.data() + i,
+                                 [](std::uint8_t pixel) { return static_cast<std::byte>(pixel | 128U); });
         } else {
-          std::ranges::transform(stretch, destination.data() + i, [bright](std::uint8_t pixel) {
-            return static_cast<std::byte>((pixel & 127U) | bright);
-          });
+          std::memcpy(destination.data() + i, stretch.data(), stretch.size());
         }
         i += stretch.size();
       }
@@ -195,7 +199,7 @@ class SyntheticImages final : public Dataset {
       return table;
     }();
     for (std::size_t i = 0; i < noise.size(); ++i) {
-      std::memcpy(to + i * sizeof(float), &kNormalised[(noise[i] & 127U) | bright], sizeof(float));
+      std::memcpy(to + i * sizeof(float), &kNormalised[noise[i] | bright], sizeof(float));
     }
   }
 

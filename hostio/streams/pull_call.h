@@ -30,8 +30,8 @@ class PullCall {
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Moves the next serialised proto::Batch into `batch`; waits for it until `deadline`. Returns kOver if the call ended
-  /// (see close()).
+  /// Moves the next serialised proto::Batch into `batch`; waits for it until `deadline`. Returns kOver if the call
+  /// ended (see close()).
   Event wait(std::chrono::steady_clock::time_point deadline, grpc::ByteBuffer& batch);
 
   /// Allows the server to send this many more batches.
