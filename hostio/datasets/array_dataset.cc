@@ -194,7 +194,8 @@ class ArrayDataset final : public Dataset {
       read_image(elements, sample.item, destination);
       return {};
     }
-    std::ranges::copy(kept(sample, tensor), destination.begin());
+    const std::span<const std::byte> sample_elements = kept(sample, tensor);
+    std::memcpy(destination.data(), sample_elements.data(), sample_elements.size());
     return {};
   }
 

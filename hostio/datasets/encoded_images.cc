@@ -172,14 +172,14 @@ class StoredEncodedImages final : public Stored {
   /// Decodes an image, or copies it if it has been kept. Threads: any.
   Status pixels(const Sample& sample, std::span<std::byte> out) const {
     if (const auto pixels = kept(sample); !pixels.empty()) {
-      std::ranges::copy(pixels, out.begin());
+      std::memcpy(out.data(), pixels.data(), pixels.size());
       return {};
     }
     POPRUN_TRY(decode(part(sample.split)[sample.item], out));
     const std::uint64_t index = index_of(sample);
     std::uint8_t empty = kEmpty;
     if (!states_.empty() && states_[index].compare_exchange_strong(empty, kFilling)) {
-      std::ranges::copy(out, kept_.get() + index * image_bytes_);
+      std::memcpy(kept_.get() + index * image_bytes_, out.data(), image_bytes_);
       states_[index].store(kReady, std::memory_order_release);
     }
     return {};

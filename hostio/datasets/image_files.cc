@@ -117,7 +117,7 @@ class ImageDataset final : public Dataset {
     POPRUN_CHECK(item < arrays.labels.size());
     if (tensor == 0) {
       POPRUN_CHECK(destination.size() == image_bytes_);
-      std::ranges::copy(kept(sample, tensor), destination.begin());
+      std::memcpy(destination.data(), kept(sample, tensor).data(), image_bytes_);
       return {};
     }
     POPRUN_CHECK(tensor == 1 && destination.size() == 4);

@@ -133,7 +133,7 @@ class SyntheticImages final : public Dataset {
     if (tensor == 1) {
       read_labels(label, destination);
     } else if (const auto image = kept(sample, tensor); !image.empty()) {
-      std::ranges::copy(image, destination.begin());
+      std::memcpy(destination.data(), image.data(), image.size());
     } else {
       generate(key, sample.item, label, destination);
     }

@@ -105,8 +105,11 @@ Result<grpc::ByteBuffer> encode_batch(const std::shared_ptr<const Dataset>& data
   const proto::Dataset& description = dataset->description();
   std::vector<std::uint64_t> items(sampler.micro_batch_size());
   const std::size_t counted = sampler.items_of(sequence, items);
+  const Sample first{.split = split, .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)};
   const auto sample_of = [&](std::size_t j) {
-    return Sample{.split = split, .item = items[j], .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)};
+    Sample sample = first;
+    sample.item = items[j];
+    return sample;
   };
   // A padded label is not the dataset's.
   const auto is_padding = [&](int t, std::size_t j) { return j >= counted && is_label(description.tensors(t)); };
