@@ -241,6 +241,7 @@ int run(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   leave_no_core_dumps();
+  keep_freed_memory();
   end_in_a_line_at_limits(kName);
   const Result<Options> options = parse_options(argc, argv);
   if (options && !options->answer.empty()) {

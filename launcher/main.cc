@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -134,14 +133,6 @@ void keep_numbers_of_standard_streams() {
       open("/dev/null", O_RDONLY);
     }
   }
-}
-
-/// Keeps freed memory. By default the C library returns the memory of each piece of a checkpoint to the kernel, only to
-/// request it again for the next piece. That would double the cost of receiving a checkpoint.
-void keep_freed_memory() {
-  constexpr int kKeptBytes = 32 << 20;
-  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
-  mallopt(M_MMAP_THRESHOLD, kKeptBytes);
 }
 
 JobEnd run_job(const Options& options, const Placement& placement, Console& console, double launched_at) {

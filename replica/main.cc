@@ -476,6 +476,7 @@ int answer(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   poprun::leave_no_core_dumps();
+  poprun::keep_freed_memory();
   poprun::end_in_a_line_at_limits("poprun-emu-replica");
   poprun::pin_environment(argv);
   return argc > 1 ? poprun::answer({argv + 1, argv + argc}) : poprun::run();

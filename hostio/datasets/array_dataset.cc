@@ -194,10 +194,19 @@ class ArrayDataset final : public Dataset {
       read_image(elements, sample.item, destination);
       return {};
     }
-    const std::uint64_t begin = sample.item * destination.size();
-    POPRUN_CHECK(begin + destination.size() <= elements.size());
-    std::memcpy(destination.data(), elements.data() + begin, destination.size());
+    const std::span<const std::byte> sample_elements = kept(sample, tensor);
+    std::memcpy(destination.data(), sample_elements.data(), sample_elements.size());
     return {};
+  }
+
+  [[nodiscard]] std::span<const std::byte> kept(const Sample& sample, int tensor) const override {
+    const std::span<const std::byte> elements = stored_->part(tensor).of(sample.split);
+    const std::uint64_t bytes = sample_bytes(description().tensors(tensor));
+    if (tensor == 0 && changes_images_) {
+      return {};
+    }
+    POPRUN_CHECK(sample.item < elements.size() / std::max<std::uint64_t>(bytes, 1));
+    return elements.subspan(sample.item * bytes, bytes);
   }
 
   [[nodiscard]] std::vector<std::byte> black() const override {

@@ -261,16 +261,48 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
   return {};
 }
 
-/// Checks that float labels are finite, because NaN marks padding.
-Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
-  const std::size_t items = array.header->shape[0];
+/// Checks that float labels are finite, because NaN marks padding. `bytes` are those of `items` items from `first` on.
+Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array, std::uint64_t first,
+                     std::uint64_t items) {
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
     float value = 0;
     std::memcpy(&value, bytes.data() + at, sizeof(value));
     if (!std::isfinite(value)) {
       return fail(ErrorCode::kData, fmt::format("{}: item {}: the label must be a finite number, but it is {}",
-                                                array.place, at * items / bytes.size(), value));
+                                                array.place, first + at * items / bytes.size(), value));
     }
+  }
+  return {};
+}
+
+/// Returns how many items of an array are read at a time: about 16 MiB of them, if they can be read separately.
+std::uint64_t piece_items_of(const ArrayFile& array) {
+  constexpr std::uint64_t kPieceBytes = 16 << 20;
+  const std::uint64_t items = array.header->shape[0];
+  const std::uint64_t bytes = array.header->bytes();
+  const bool is_whole = array.items == nullptr || bytes <= kPieceBytes;
+  return is_whole ? items : std::max(kPieceBytes / (bytes / items), std::uint64_t{1});
+}
+
+/// Calls visit(converted elements, first item, number of items) for pieces of the array, in order.
+template <typename Visit>
+Status each_piece(const ArrayFile& array, const NpyTarget& target, const FileScope& scope, const Visit& visit) {
+  const std::uint64_t items = array.header->shape[0];
+  const std::uint64_t piece_items = piece_items_of(array);
+  if (piece_items >= items) {
+    POPRUN_ASSIGN(std::vector<std::byte> data, array.data(kAll));
+    POPRUN_ASSIGN(std::vector<std::byte> elements,
+                  npy_elements(*array.header, std::move(data), target, array.place, scope));
+    return visit(std::move(elements), 0, items);
+  }
+  NpyHeader piece = *array.header;
+  for (std::uint64_t first = 0; first < items; first += piece_items) {
+    piece.first_item = first;
+    piece.shape[0] = std::min(piece_items, items - first);
+    piece.elements = array.header->elements / items * piece.shape[0];
+    POPRUN_ASSIGN(std::vector<std::byte> data, array.items(first, piece.shape[0]));
+    POPRUN_ASSIGN(std::vector<std::byte> elements, npy_elements(piece, std::move(data), target, array.place, scope));
+    POPRUN_TRY(visit(std::move(elements), first, piece.shape[0]));
   }
   return {};
 }
@@ -287,8 +319,22 @@ Result<Tensors> tensors_of(const std::vector<ArrayFile>& arrays, const Source& s
 }
 
 Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target, const FileScope& scope) {
-  POPRUN_ASSIGN(std::vector<std::byte> data, array.data(kAll));
-  return npy_elements(*array.header, std::move(data), target, array.place, scope);
+  std::vector<std::byte> all;
+  const auto visit = [&](std::vector<std::byte> piece, std::uint64_t first, std::uint64_t items) -> Status {
+    const std::uint64_t all_items = array.header->shape[0];
+    if (items == all_items) {
+      all = std::move(piece);
+      return {};
+    }
+    const std::uint64_t item_bytes = piece.size() / items;
+    if (first == 0) {
+      POPRUN_TRY(scope.resize(all, all_items * item_bytes, array.place));
+    }
+    std::ranges::copy(piece, all.begin() + static_cast<std::ptrdiff_t>(first * item_bytes));
+    return {};
+  };
+  POPRUN_TRY(each_piece(array, target, scope, visit));
+  return all;
 }
 
 Result<Classes> count_classes(const Tensors& tensors, const std::string& name, const FileScope& scope) {
@@ -303,17 +349,23 @@ Result<Classes> count_classes(const Tensors& tensors, const std::string& name, c
     if (array == nullptr) {
       continue;
     }
-    POPRUN_ASSIGN(const auto bytes, elements_of(*array, tensor.target, scope));
-    if (tensor.target.element != Element::kI32) {
-      POPRUN_TRY(check_numbers(bytes, *array));
-      continue;
-    }
     std::int32_t largest_of_part = -1;
-    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
-      std::int32_t value = 0;
-      std::memcpy(&value, bytes.data() + at, sizeof(value));
-      POPRUN_TRY(check_class(name, tensor, array->place, at / sizeof(value), value));
-      largest_of_part = std::max(largest_of_part, value);
+    const auto visit = [&](const std::vector<std::byte>& bytes, std::uint64_t first, std::uint64_t items) -> Status {
+      if (tensor.target.element != Element::kI32) {
+        return check_numbers(bytes, *array, first, items);
+      }
+      for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
+        std::int32_t value = 0;
+        std::memcpy(&value, bytes.data() + at, sizeof(value));
+        POPRUN_TRY(
+            check_class(name, tensor, array->place, first * elements_of_sample(tensor) + at / sizeof(value), value));
+        largest_of_part = std::max(largest_of_part, value);
+      }
+      return {};
+    };
+    POPRUN_TRY(each_piece(*array, tensor.target, scope, visit));
+    if (tensor.target.element != Element::kI32) {
+      continue;
     }
     (array == tensor.train ? classes.train_counts : classes.test_counts) = largest_of_part >= 0;
     largest = std::max(largest, largest_of_part);

@@ -20,6 +20,8 @@ struct ArrayFile {
   Result<NpyHeader> header;  ///< An error matters only if the array is used.
   /// Returns the bytes after the header, at most `most`. Requires: a header without error.
   std::function<Result<std::vector<std::byte>>(std::uint64_t most)> data;
+  /// Returns the bytes of `count` items from `first` on. Null if they can be read only after all items before them.
+  std::function<Result<std::vector<std::byte>>(std::uint64_t first, std::uint64_t count)> items{};
 };
 
 /// One tensor of the dataset: its arrays, and their conversion.

@@ -32,7 +32,7 @@ struct ArrowPart {
 
 class ArrowTable final : public Table {
  public:
-  explicit ArrowTable(FileScope scope) : scope_(std::move(scope)) {}
+  explicit ArrowTable(FileScope scope) : scope_(std::move(scope)) { is_seekable = true; }
 
   Status add_file(const std::filesystem::path& path, const Source& source);
   Status scan_columns(const std::string& type);

@@ -43,6 +43,10 @@ class Dataset {
   /// sample is read from its file only now, and the file is damaged or has changed.
   virtual Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 
+  /// Returns the bytes that `read` would write if they are in memory as they are, and otherwise nothing. They live as
+  /// long as this dataset. Requires: as `read`.
+  [[nodiscard]] virtual std::span<const std::byte> kept(const Sample& /*sample*/, int /*tensor*/) const { return {}; }
+
   /// Returns a black pixel, for the border of shifted images: zero before normalisation.
   [[nodiscard]] virtual std::vector<std::byte> black() const {
     return std::vector<std::byte>(description_.tensors(0).element() == "u8" ? 1 : 4);

@@ -171,23 +171,33 @@ class StoredEncodedImages final : public Stored {
 
   /// Decodes an image, or copies it if it has been kept. Threads: any.
   Status pixels(const Sample& sample, std::span<std::byte> out) const {
-    const std::uint64_t index = sample.item + (sample.split == proto::SPLIT_TEST ? images_.train.size() : 0);
-    std::byte* const kept = states_.empty() ? nullptr : kept_.get() + index * image_bytes_;
-    if (kept != nullptr && states_[index].load(std::memory_order_acquire) == kReady) {
-      std::memcpy(out.data(), kept, image_bytes_);
+    if (const auto pixels = kept(sample); !pixels.empty()) {
+      std::memcpy(out.data(), pixels.data(), pixels.size());
       return {};
     }
     POPRUN_TRY(decode(part(sample.split)[sample.item], out));
+    const std::uint64_t index = index_of(sample);
     std::uint8_t empty = kEmpty;
-    if (kept != nullptr && states_[index].compare_exchange_strong(empty, kFilling)) {
-      std::memcpy(kept, out.data(), image_bytes_);
+    if (!states_.empty() && states_[index].compare_exchange_strong(empty, kFilling)) {
+      std::memcpy(kept_.get() + index * image_bytes_, out.data(), image_bytes_);
       states_[index].store(kReady, std::memory_order_release);
     }
     return {};
   }
 
+  /// Returns a decoded image if it has been kept, and otherwise nothing. Threads: any.
+  [[nodiscard]] std::span<const std::byte> kept(const Sample& sample) const {
+    const std::uint64_t index = index_of(sample);
+    const bool is_ready = !states_.empty() && states_[index].load(std::memory_order_acquire) == kReady;
+    return is_ready ? std::span(kept_.get() + index * image_bytes_, image_bytes_) : std::span<std::byte>();
+  }
+
  private:
   enum State : std::uint8_t { kEmpty, kFilling, kReady };
+
+  [[nodiscard]] std::uint64_t index_of(const Sample& sample) const {
+    return sample.item + (sample.split == proto::SPLIT_TEST ? images_.train.size() : 0);
+  }
 
   [[nodiscard]] const std::vector<EncodedImage>& part(proto::Split split) const {
     return split == proto::SPLIT_TEST ? images_.test : images_.train;
@@ -231,6 +241,10 @@ class EncodedImageDataset final : public Dataset {
     const std::uint32_t label = stored_->label(sample);
     std::memcpy(destination.data(), &label, sizeof(label));
     return {};
+  }
+
+  [[nodiscard]] std::span<const std::byte> kept(const Sample& sample, int tensor) const override {
+    return tensor == 0 ? stored_->kept(sample) : std::span<const std::byte>();
   }
 
  private:

@@ -117,13 +117,19 @@ class ImageDataset final : public Dataset {
     POPRUN_CHECK(item < arrays.labels.size());
     if (tensor == 0) {
       POPRUN_CHECK(destination.size() == image_bytes_);
-      std::memcpy(destination.data(), arrays.images.data() + item * image_bytes_, image_bytes_);
+      std::memcpy(destination.data(), kept(sample, tensor).data(), image_bytes_);
       return {};
     }
     POPRUN_CHECK(tensor == 1 && destination.size() == 4);
     std::ranges::fill(destination, std::byte{0});
     destination[0] = std::byte{arrays.labels[item]};
     return {};
+  }
+
+  [[nodiscard]] std::span<const std::byte> kept(const Sample& sample, int tensor) const override {
+    const std::span images(stored_->part(sample.split).images);
+    return tensor == 0 ? std::as_bytes(images.subspan(sample.item * image_bytes_, image_bytes_))
+                       : std::span<const std::byte>();
   }
 
  private:

@@ -27,15 +27,23 @@ using Arrays = std::vector<ArrayFile>;
 Status add_file(const std::string& name, const fs::path& file, const FileScope& scope, Arrays& arrays) {
   POPRUN_ASSIGN(const auto begin, read_bytes(file, scope, kNpyPrefix));
   const Result<NpyHeader> header = parse_npy_header(begin, file.string());
-  arrays.push_back({.name = name,
-                    .place = file.string(),
-                    .header = header,
-                    .data = [file, scope, header](std::uint64_t most) -> Result<std::vector<std::byte>> {
-                      POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
-                      const std::uint64_t at = std::min(header->data_begin, opened.size());
-                      POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
-                      return read_bytes(file, scope, std::min(most, header->bytes()), at);
-                    }});
+  const auto read = [file, scope, header](std::uint64_t from, std::uint64_t count) -> Result<std::vector<std::byte>> {
+    POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
+    const std::uint64_t at = std::min(header->data_begin, opened.size());
+    POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
+    return read_bytes(file, scope, count, at + from);
+  };
+  ArrayFile& array = arrays.emplace_back();
+  array.name = name;
+  array.place = file.string();
+  array.header = header;
+  array.data = [read, header](std::uint64_t most) { return read(0, std::min(most, header->bytes())); };
+  if (header && !header->shape.empty() && !header->fortran_order) {
+    array.items = [read, header](std::uint64_t first, std::uint64_t count) {
+      const std::uint64_t item_bytes = header->bytes() / header->shape[0];
+      return read(first * item_bytes, count * item_bytes);
+    };
+  }
   return {};
 }
 

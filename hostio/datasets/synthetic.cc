@@ -97,57 +97,87 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
   return description;
 }
 
+/// Up to this many bytes, the images are generated once, and otherwise whenever they are read.
+constexpr std::uint64_t kKeptImagesMax = std::uint64_t{256} << 20;
+
+/// The generated images of each part.
+struct KeptImages {
+  std::vector<std::byte> train;
+  std::vector<std::byte> test;
+};
+
 class SyntheticImages final : public Dataset {
  public:
-  /// `positions` is the number of places where the bright band can be.
-  SyntheticImages(proto::Dataset description, std::uint32_t positions, std::uint64_t seed)
+  /// `positions` is the number of places where the bright band can be. `images` is null if none are kept.
+  SyntheticImages(proto::Dataset description, std::uint32_t positions, std::uint64_t seed,
+                  std::shared_ptr<const KeptImages> images)
       : Dataset(std::move(description)),
         positions_(positions),
         train_key_(random_key(seed, "synthetic train images")),
-        test_key_(random_key(seed, "synthetic test images")) {}
+        test_key_(random_key(seed, "synthetic test images")),
+        images_(std::move(images)) {}
 
-  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
-    const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
-    const std::uint32_t label = philox(key, sample.item, 0)[0] % positions_;
-    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
-    if (tensor == 1) {
-      read_labels(label, destination);
+  [[nodiscard]] std::span<const std::byte> kept(const Sample& sample, int tensor) const override {
+    if (images_ == nullptr || tensor != 0) {
       return {};
     }
+    const std::uint64_t bytes = sample_bytes(description().tensors(0));
+    const bool is_test = sample.split == proto::SPLIT_TEST;
+    return std::span(is_test ? images_->test : images_->train).subspan(sample.item * bytes, bytes);
+  }
+
+  Status read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
+    const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
+    const std::uint32_t label = philox(key, sample.item, 0)[0] % positions_;
+    if (tensor == 1) {
+      read_labels(label, destination);
+    } else if (const auto image = kept(sample, tensor); !image.empty()) {
+      std::memcpy(destination.data(), image.data(), image.size());
+    } else {
+      generate(key, sample.item, label, destination);
+    }
+    return {};
+  }
+
+ private:
+  void generate(std::uint64_t key, std::uint64_t item, std::uint32_t label, std::span<std::byte> destination) const {
     const bool floats = description().tensors(0).element() == "f32";
     const std::uint64_t height = description().tensors(0).sample_shape(1);
     const std::uint64_t width = description().tensors(0).sample_shape(2);
-    // A pixel is 7 bits of noise and, in the bright rows, an eighth bit. Pixel i is byte i of Philox's words.
+    // In each channel, the pixels from `first` to before `last` are bright: those of rows y with y P / H = label.
+    const std::uint64_t first = (label * height + positions_ - 1) / positions_ * width;
+    const std::uint64_t last = ((std::uint64_t{label} + 1) * height + positions_ - 1) / positions_ * width;
+    // A pixel is 7 bits of noise and, if it is bright, an eighth bit. Pixel i is byte i of Philox's words.
     constexpr std::size_t kPieceWords = 4096;
     std::array<std::uint32_t, kPieceWords> words;  // NOLINT(cppcoreguidelines-pro-type-member-init): written below.
     const std::uint64_t pixels = destination.size() / (floats ? sizeof(float) : 1);
     for (std::uint64_t begin = 0; begin < pixels; begin += sizeof(words)) {
       const std::uint64_t count = std::min<std::uint64_t>(pixels - begin, sizeof(words));
       const auto used = std::span(words).first((count + 3) / 4);
-      philox_sequence(key, sample.item, 1 + begin / 16, used);
+      philox_sequence(key, item, 1 + begin / 16, used);
       for (std::uint32_t& word : used) {
         word &= 0x7F7F7F7FU;
       }
-      auto* noise = reinterpret_cast<std::uint8_t*>(words.data());
+      const auto* noise = reinterpret_cast<const std::uint8_t*>(words.data());
       for (std::uint64_t i = begin; i < begin + count;) {
-        const std::uint64_t end = std::min(begin + count, (i / width + 1) * width);  // The end of the row.
-        if (i / width % height * positions_ / height == label) {
-          for (std::uint8_t& pixel : std::span(noise + (i - begin), end - i)) {
-            pixel |= 128U;
-          }
+        const std::uint64_t at = i % (height * width);
+        const bool is_bright = first <= at && at < last;
+        const std::uint64_t until = is_bright ? last : at < first ? first : height * width;
+        const std::span stretch(noise + (i - begin), std::min(until - at, begin + count - i));
+        if (floats) {
+          write_floats(stretch, is_bright ? 128 : 0, destination.data() + i * sizeof(float));
+        } else if (is_bright) {
+          std::ranges::transform(stretch, destination.data() + i,
+                                 [](std::uint8_t pixel) { return static_cast<std::byte>(pixel | 128U); });
+        } else {
+          std::memcpy(destination.data() + i, stretch.data(), stretch.size());
         }
-        i = end;
-      }
-      if (floats) {
-        write_floats({noise, count}, destination.data() + begin * sizeof(float));
-      } else {
-        std::memcpy(destination.data() + begin, noise, count);
+        i += stretch.size();
       }
     }
-    return {};
   }
 
- private:
   /// Writes the label of the image, or those of its pixels.
   void read_labels(std::uint32_t label, std::span<std::byte> destination) const {
     const bool pixels = description().tensors(1).sample_shape_size() > 0;
@@ -160,7 +190,7 @@ class SyntheticImages final : public Dataset {
   }
 
   /// Writes pixels normalised to -1 .. 1.
-  static void write_floats(std::span<const std::uint8_t> pixels, std::byte* to) {
+  static void write_floats(std::span<const std::uint8_t> noise, unsigned bright, std::byte* to) {
     static const auto kNormalised = [] {
       std::array<float, 256> table{};
       for (std::size_t pixel = 0; pixel < table.size(); ++pixel) {
@@ -168,32 +198,55 @@ class SyntheticImages final : public Dataset {
       }
       return table;
     }();
-    for (std::size_t i = 0; i < pixels.size(); ++i) {
-      std::memcpy(to + i * sizeof(float), &kNormalised[pixels[i]], sizeof(float));
+    for (std::size_t i = 0; i < noise.size(); ++i) {
+      std::memcpy(to + i * sizeof(float), &kNormalised[noise[i] | bright], sizeof(float));
     }
   }
 
   std::uint32_t positions_;
   std::uint64_t train_key_;
   std::uint64_t test_key_;
+  std::shared_ptr<const KeptImages> images_;
 };
 
-/// Stores no data: images are generated as they are read.
 class StoredRecipe final : public Stored {
  public:
   StoredRecipe(proto::Dataset description, std::uint32_t positions, std::uint64_t seed)
       : description_(std::move(description)), positions_(positions), seed_(seed) {}
 
-  [[nodiscard]] std::uint64_t bytes() const override { return 0; }
+  /// Generates the images if they are few enough. Errors: kData if they do not fit in memory.
+  Status generate(const Source& source) {
+    const std::uint64_t bytes = sample_bytes(description_.tensors(0));
+    if (description_.train_items() + description_.test_items() > kKeptImagesMax / bytes) {
+      return {};
+    }
+    auto images = std::make_shared<KeptImages>();
+    const SyntheticImages generator(description_, positions_, seed_, nullptr);
+    for (const proto::Split split : {proto::SPLIT_TRAIN, proto::SPLIT_TEST}) {
+      std::vector<std::byte>& part = split == proto::SPLIT_TEST ? images->test : images->train;
+      POPRUN_TRY(source.scope.resize(part, items_of(description_, split) * bytes, source.text));
+      for (std::uint64_t item = 0; item * bytes < part.size(); ++item) {
+        POPRUN_TRY(generator.read({.split = split, .item = item}, 0, std::span(part).subspan(item * bytes, bytes)));
+        source.scope.advance(bytes);
+      }
+    }
+    images_ = std::move(images);
+    return {};
+  }
+
+  [[nodiscard]] std::uint64_t bytes() const override {
+    return images_ == nullptr ? 0 : images_->train.size() + images_->test.size();
+  }
 
   [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& /*source*/) const override {
-    return std::make_unique<SyntheticImages>(description_, positions_, seed_);
+    return std::make_unique<SyntheticImages>(description_, positions_, seed_, images_);
   }
 
  private:
   proto::Dataset description_;
   std::uint32_t positions_;
   std::uint64_t seed_;
+  std::shared_ptr<const KeptImages> images_;
 };
 
 Result<TokenFacts> token_facts(const Source& source, const Parameters& parameters) {
@@ -256,7 +309,9 @@ Result<std::shared_ptr<const Stored>> read(const Source& source) {
   POPRUN_ASSIGN(proto::Dataset description, describe(source));
   POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
   POPRUN_ASSIGN(const auto positions, integer_parameter(parameters, "classes", 10, 1, 1 << 20));
-  return std::make_shared<StoredRecipe>(std::move(description), static_cast<std::uint32_t>(positions), seed);
+  auto stored = std::make_shared<StoredRecipe>(std::move(description), static_cast<std::uint32_t>(positions), seed);
+  POPRUN_TRY(stored->generate(source));
+  return stored;
 }
 
 }  // namespace

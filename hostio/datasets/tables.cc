@@ -153,22 +153,30 @@ ArrayFile array_of(const TablePtr& table, std::string name, const ColumnPair& pa
                   .row_elements = row_elements,
                   .padding = is_label_name(pair.tensor) ? std::byte{0xFF} : std::byte{0}};
   const std::string place = fmt::format("{}: {}", table->place, facts.name);
-  return {.name = std::move(name),
-          .place = place,
-          .header = header,
-          .data = [table, rows, row_bytes = row_elements * facts.width, classes = pair.classes, place,
-                   scope = source.scope](std::uint64_t most) -> Result<std::vector<std::byte>> {
-            ColumnRows wanted = rows;
-            wanted.classes = classes;
-            if (row_bytes > 0 && most / row_bytes < rows.count) {
-              wanted.count = most / row_bytes + 1;
-            }
-            std::vector<std::byte> bytes;
-            POPRUN_TRY(scope.resize(bytes, wanted.count * row_bytes, place));
-            POPRUN_TRY(table->read(wanted, bytes));
-            bytes.resize(std::min<std::uint64_t>(bytes.size(), most));
-            return bytes;
-          }};
+  const auto read = [table, rows, row_bytes = row_elements * facts.width, classes = pair.classes, place,
+                     scope = source.scope](std::uint64_t begin, std::uint64_t n) -> Result<std::vector<std::byte>> {
+    ColumnRows wanted = rows;
+    wanted.classes = classes;
+    wanted.first += begin;
+    wanted.count = n;
+    std::vector<std::byte> bytes;
+    POPRUN_TRY(scope.resize(bytes, n * row_bytes, place));
+    POPRUN_TRY(table->read(wanted, bytes));
+    return bytes;
+  };
+  ArrayFile array{.name = std::move(name), .place = place, .header = header, .data = {}};
+  array.data = [read, count, row_bytes = row_elements * facts.width](std::uint64_t most) {
+    const bool is_part = row_bytes > 0 && most / row_bytes < count;
+    Result<std::vector<std::byte>> bytes = read(0, is_part ? most / row_bytes + 1 : count);
+    if (bytes) {
+      bytes->resize(std::min<std::uint64_t>(bytes->size(), most));
+    }
+    return bytes;
+  };
+  if (table->is_seekable) {
+    array.items = read;
+  }
+  return array;
 }
 
 std::string classes_note(const ColumnPair& pair, const Source& source) {

@@ -83,6 +83,7 @@ class Table {
   std::uint64_t row_count = 0;
   std::vector<TableColumn> columns;
   std::vector<std::string> notes;
+  bool is_seekable = false;  ///< Rows can be read without reading those before them.
 
   /// Writes little-endian elements, row by row; of kText, all rows, with the line breaks. Requires: `out` has the size
   /// of the rows. Errors: those of the file's format, and kData if the file no longer has the rows that it had.

@@ -330,7 +330,8 @@ Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector
   });
   if (bad != header.elements) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: item {}: a number does not fit in {}", name, bad / (header.elements / header.shape[0]),
+                fmt::format("{}: item {}: a number does not fit in {}", name,
+                            header.first_item + bad / (header.elements / header.shape[0]),
                             target.element == Element::kI32 ? "32 bits" : "float32"));
   }
   return result;

@@ -25,6 +25,7 @@ struct NpyHeader {
   std::vector<std::uint64_t> shape;
   std::uint64_t elements = 1;    ///< Product of `shape`.
   std::uint64_t data_begin = 0;  ///< Offset in the file at which the elements begin.
+  std::uint64_t first_item = 0;  ///< If the elements are only some items of an array, the first one, for messages.
 
   [[nodiscard]] std::uint64_t bytes() const { return elements * width; }
 };

@@ -11,6 +11,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "hostio/streams/pull_call.h"
+#include "hostio/streams/wire.h"
 #include "replica/base/log.h"
 #include "replica/base/rare.h"
 
@@ -154,7 +155,7 @@ class PrefetchingStream final : public HostStream {
   /// Moves batches from the call to the queue until the call is over. Returns a status if the call must be abandoned.
   std::optional<grpc::Status> receive(PullCall& call) {
     Clock::time_point heard = Clock::now();
-    proto::Batch batch;
+    grpc::ByteBuffer message;
     while (true) {
       if (under_way_ == 0) {
         if (!wait_for_room()) {
@@ -164,7 +165,7 @@ class PrefetchingStream final : public HostStream {
       }
       grant_room(call);
       const auto deadline = std::min(heard + options_.timeout / 4, last_success_ + options_.timeout);
-      switch (call.wait(deadline, batch)) {
+      switch (call.wait(deadline, message)) {
         case PullCall::Event::kOver:
           return std::nullopt;
         case PullCall::Event::kSilence:
@@ -172,25 +173,29 @@ class PrefetchingStream final : public HostStream {
         case PullCall::Event::kBatch:
           break;
       }
-      if (batch.has_loading()) {
+      Result<ReceivedBatch> received = decode_batch(std::move(message));
+      if (!received) {
+        return grpc::Status(grpc::StatusCode::INTERNAL, received.error().message);
+      }
+      if (received->loading) {
         heard = Clock::now();
-        note_loading(batch.loading());
+        note_loading(*received->loading);
         continue;
       }
-      if (batch.fingerprint() != options_.selection.fingerprint()) {
+      if (received->fingerprint != options_.selection.fingerprint()) {
         return grpc::Status(grpc::StatusCode::DATA_LOSS,
                             fmt::format("the data server at {} is sending batches of a dataset that it did not "
                                         "describe to this job; is it running a different version?",
                                         options_.address));
       }
-      if (batch.sequence() != next_sequence_) {
+      if (received->batch.sequence != next_sequence_) {
         return grpc::Status(grpc::StatusCode::INTERNAL, fmt::format("batch {} arrived, but batch {} was expected",
-                                                                    batch.sequence(), next_sequence_));
+                                                                    received->batch.sequence, next_sequence_));
       }
       heard = last_success_ = Clock::now();
       loading_.reset();
       note_back();
-      keep(batch);
+      keep(std::move(received->batch));
     }
   }
 
@@ -203,16 +208,11 @@ class PrefetchingStream final : public HostStream {
     loading_ = loading;
   }
 
-  void keep(proto::Batch& batch) {
-    HostBatch kept;
-    kept.sequence = batch.sequence();
-    for (std::string& tensor : *batch.mutable_tensors()) {
-      kept.tensors.push_back(std::move(tensor));
-    }
+  void keep(HostBatch batch) {
     --under_way_;
     ++next_sequence_;
     const std::lock_guard lock(mutex_);
-    batches_.push_back(std::move(kept));
+    batches_.push_back(std::move(batch));
     changed_.notify_all();
   }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "hostio/streams/wire.h"
 #include "replica/base/grpc/channel.h"
 
@@ -10,6 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+/// Larger than gRPC's defaults, so that a batch takes few frames. Credits, not the window, bound what the server sends.
+constexpr int kFrameBytes = 8 << 20;
+constexpr int kWindowBytes = 32 << 20;
 
 /// Opens a channel without a web proxy. It shares no state with other channels, so it finds a returning server
 /// immediately.
@@ -20,6 +26,9 @@ std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address, const s
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kBackoffFirst.count());
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMost.count());
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   return open_channel(address, identity, arguments);
 }
 
@@ -37,11 +46,12 @@ PullCall::PullCall(const std::string& address, const std::optional<TlsIdentity>&
     context_.AddMetadata(kTokenKey, token);
   }
   *open_.mutable_open() = open;
-  stream_ = stub_.AsyncPull(&context_, &events_, tag(kStarted));
+  stream_ = stub_.PrepareCall(&context_, fmt::format("/{}/Pull", proto::HostStreams::service_full_name()), &events_);
+  stream_->StartCall(tag(kStarted));
   pending_ = 1;
 }
 
-PullCall::Event PullCall::wait(Clock::time_point deadline, proto::Batch& batch) {
+PullCall::Event PullCall::wait(Clock::time_point deadline, grpc::ByteBuffer& batch) {
   while (true) {
     void* which = nullptr;
     bool ok = false;
@@ -64,7 +74,8 @@ PullCall::Event PullCall::wait(Clock::time_point deadline, proto::Batch& batch) 
       writing_ = false;
       grant(0);
     } else {
-      batch = std::move(batch_);
+      batch.Swap(&batch_);
+      batch_.Clear();
       read();
       return Event::kBatch;
     }

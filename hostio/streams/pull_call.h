@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "proto/host_streams.grpc.pb.h"
@@ -29,8 +30,9 @@ class PullCall {
   PullCall& operator=(const PullCall&) = delete;
   ~PullCall() { POPRUN_CHECK(closed_); }
 
-  /// Moves the next batch into `batch`; waits for it until `deadline`. Returns kOver if the call ended (see close()).
-  Event wait(std::chrono::steady_clock::time_point deadline, proto::Batch& batch);
+  /// Moves the next serialised proto::Batch into `batch`; waits for it until `deadline`. Returns kOver if the call
+  /// ended (see close()).
+  Event wait(std::chrono::steady_clock::time_point deadline, grpc::ByteBuffer& batch);
 
   /// Allows the server to send this many more batches.
   void grant(std::uint32_t batches);
@@ -61,12 +63,12 @@ class PullCall {
   /// Waits until `deadline` for the operations in progress. Returns whether all have ended.
   bool drain(std::chrono::steady_clock::time_point deadline);
 
-  proto::HostStreams::Stub stub_;
+  grpc::TemplatedGenericStub<proto::PullRequest, grpc::ByteBuffer> stub_;
   grpc::ClientContext context_;
   grpc::CompletionQueue events_;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PullRequest, proto::Batch>> stream_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PullRequest, grpc::ByteBuffer>> stream_;
   proto::PullRequest open_;
-  proto::Batch batch_;  ///< Batch of the read in progress.
+  grpc::ByteBuffer batch_;  ///< Batch of the read in progress.
   char tags_[4] = {};
   std::uint32_t ungranted_ = 0;  ///< Credits to send after the write in progress.
   bool writing_ = false;

@@ -214,7 +214,7 @@ class ServedPull final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::
         if (!sampler_ || credits_ == 0) {
           return;
         }
-        Result<grpc::ByteBuffer> batch = encode_batch(*dataset_, selection_.split(), *sampler_, sequence_);
+        Result<grpc::ByteBuffer> batch = encode_batch(dataset_, selection_.split(), *sampler_, sequence_);
         if (batch) {
           batch_ = std::move(*batch);
           ++sequence_;

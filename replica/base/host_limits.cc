@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -206,6 +207,12 @@ std::optional<FreeMemory> free_memory(const std::string& root) {
   }
   const auto least = std::ranges::min_element(found, {}, &FreeMemory::bytes);
   return least == found.end() ? std::nullopt : std::optional(*least);
+}
+
+void keep_freed_memory() {
+  constexpr int kKeptBytes = 32 << 20;
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+  mallopt(M_MMAP_THRESHOLD, kKeptBytes);
 }
 
 }  // namespace poprun

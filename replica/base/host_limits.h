@@ -37,4 +37,8 @@ struct FreeMemory {
 /// `root` replaces `/`.
 std::optional<FreeMemory> free_memory(const std::string& root = "");
 
+/// Makes the C library keep freed memory. By default it returns large pieces, such as batches and parts of checkpoints,
+/// to the kernel, only to request and clear them again for the next one. That can double the cost of receiving them.
+void keep_freed_memory();
+
 }  // namespace poprun

@@ -153,7 +153,7 @@ Status BatchWindow::write(const StreamPart& part) {
   for (std::size_t k = 0; k < part.tensors.size(); ++k) {
     const HostTensor& tensor = part.tensors[k];
     const std::size_t field = part.fields.empty() ? k : part.fields[k];
-    const std::string& bytes = entry.batch.tensors.at(field);
+    const HostBytes& bytes = entry.batch.tensors.at(field);
     const std::size_t size = tensor.bytes.size();
     if (bytes.size() != size * pieces_) {
       return fail(ErrorCode::kData,
@@ -162,7 +162,7 @@ Status BatchWindow::write(const StreamPart& part) {
                               entry.batch.sequence, tensor.name, bytes.size(), size * pieces_,
                               pieces_ > 1 ? fmt::format("{} of ", pieces_) : "", to_text(tensor.type)));
     }
-    std::memcpy(tensor.bytes.data(), &bytes[part.micro_batch % pieces_ * size], size);
+    bytes.copy(part.micro_batch % pieces_ * size, tensor.bytes);
   }
   --entry.readers;
   while (!window_.empty() && window_.front().readers == 0) {
@@ -185,7 +185,8 @@ void LabelCounts::begin_step() {
 
 void LabelCounts::add(const HostBatch& batch) {
   for (std::size_t t = 0; t < tensors_.size() && tensors_[t].field < batch.tensors.size(); ++t) {
-    const std::string_view bytes = batch.tensors[tensors_[t].field];
+    const std::string text = batch.tensors[tensors_[t].field].text();
+    const std::string_view bytes = text;
     const std::size_t size = bytes.size() / pieces_;
     for (std::size_t piece = 0; piece < pieces_; ++piece) {
       const std::string_view part = bytes.substr(piece * size, size);

@@ -32,24 +32,19 @@ std::string bytes_of(std::span<const std::byte> bytes) {
 /// Batches of a dataset, as a data server sends them.
 class DatasetStream final : public HostStream {
  public:
-  DatasetStream(const hostio::Dataset& dataset, const proto::Selection& selection)
+  DatasetStream(const std::shared_ptr<const hostio::Dataset>& dataset, const proto::Selection& selection)
       : dataset_(dataset),
         split_(selection.split()),
-        sampler_(*hostio::Sampler::make(selection, hostio::items_of(dataset.description(), selection.split()))) {}
+        sampler_(*hostio::Sampler::make(selection, hostio::items_of(dataset->description(), selection.split()))) {}
 
   Result<HostBatch> next() override {
     POPRUN_ASSIGN(grpc::ByteBuffer message, hostio::encode_batch(dataset_, split_, sampler_, sequence_++));
-    grpc::Slice slice;
-    proto::Batch batch;
-    if (!message.DumpToSingleSlice(&slice).ok() ||
-        !batch.ParseFromArray(slice.begin(), static_cast<int>(slice.size()))) {
-      return fail(ErrorCode::kBug, "a batch cannot be read");
-    }
-    return HostBatch{batch.sequence(), {batch.tensors().begin(), batch.tensors().end()}};
+    POPRUN_ASSIGN(hostio::ReceivedBatch received, hostio::decode_batch(std::move(message)));
+    return std::move(received.batch);
   }
 
  private:
-  const hostio::Dataset& dataset_;
+  std::shared_ptr<const hostio::Dataset> dataset_;
   proto::Split split_;
   hostio::Sampler sampler_;
   std::uint64_t sequence_ = 0;
@@ -104,8 +99,8 @@ class ResultsOutfeed final : public Outfeed {
 /// One replica's part of a job.
 class ReplicaRun {
  public:
-  ReplicaRun(const CompiledJob& job, const hostio::Dataset& dataset, LocalWorld& world)
-      : job_(job), dataset_(dataset), world_(world) {}
+  ReplicaRun(const CompiledJob& job, std::shared_ptr<const hostio::Dataset> dataset, LocalWorld& world)
+      : job_(job), dataset_(std::move(dataset)), world_(world) {}
 
   Result<Results> run(std::uint32_t replica) const {
     Results results;
@@ -133,7 +128,7 @@ class ReplicaRun {
 
  private:
   const CompiledJob& job_;
-  const hostio::Dataset& dataset_;
+  std::shared_ptr<const hostio::Dataset> dataset_;
   LocalWorld& world_;
 };
 
@@ -196,10 +191,10 @@ Status describe_job(const CompiledJob& job) {
 }
 
 Result<Results> run_job(const CompiledJob& job) {
-  POPRUN_ASSIGN(const std::unique_ptr<hostio::Dataset> dataset, hostio::load_dataset(job.config.data().source()));
+  POPRUN_ASSIGN(const std::shared_ptr<const hostio::Dataset> dataset, hostio::load_dataset(job.config.data().source()));
   const std::uint32_t replicas = job.config.topology().num_replicas();
   POPRUN_ASSIGN(const std::unique_ptr<LocalWorld> world, LocalWorld::create({.replicas = replicas}));
-  const ReplicaRun one(job, *dataset, *world);
+  const ReplicaRun one(job, dataset, *world);
   std::vector<Result<Results>> outcomes(replicas);
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < replicas; ++r) {

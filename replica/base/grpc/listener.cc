@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "replica/base/grpc/channel.h"
+#include "replica/base/grpc/peer.h"
 #include "replica/base/rare.h"
 
 namespace poprun {
@@ -316,7 +317,7 @@ class Port final : public Listener {
       close(file);
       return;
     }
-    if (!relays_plain_text_) {
+    if (!relays_plain_text_ || (limits_.trusts_own_user && is_own_connection(file))) {
       hand_over(socket, file);
       return;
     }

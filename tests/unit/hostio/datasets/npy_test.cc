@@ -13,6 +13,7 @@ namespace poprun::hostio::npy_test {
 namespace {
 
 using ::testing::AllOf;
+using testing::append;
 using testing::Bytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -500,6 +501,33 @@ TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {
   EXPECT_EQ(in_files->classes(), 4U);
   EXPECT_TRUE(describe_dataset("npy:" + folder + "/x_train.npy," + folder + "/y_train.npy"));
   EXPECT_THAT(complaint("npy:/nowhere"), HasSubstr("expected a folder with .npy files"));
+}
+
+/// Arrays of more than 16 MiB are read in pieces.
+TEST(NpyDataset, ReadsLargeArraysInPieces) {
+  constexpr std::int64_t kItems = 1200;
+  constexpr std::int64_t kTokens = 2048;
+  const auto write = [](TemporaryFolder& folder, std::int64_t last) {
+    Bytes tokens;
+    tokens.reserve(kItems * kTokens * 8);
+    for (std::int64_t i = 0; i < kItems * kTokens; ++i) {
+      append(tokens, static_cast<std::uint64_t>(i + 1 == kItems * kTokens ? last : i / kTokens), 8);
+    }
+    (void)folder.write("input_ids.npy", npy_bytes("<i8", "(1200, 2048)", tokens));
+    return "npy:" + folder.path().string();
+  };
+  TemporaryFolder folder;
+  const auto loaded = load_dataset(write(folder, 4321));
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ((*loaded)->description().classes(), 4322U) << "the last piece counts, too";
+  for (const std::uint64_t item : {0U, 1023U, 1024U, 1199U}) {
+    std::vector<std::int32_t> tokens(kTokens);
+    ASSERT_TRUE((*loaded)->read({.item = item}, 0, std::as_writable_bytes(std::span(tokens))));
+    EXPECT_EQ(tokens.front(), static_cast<std::int32_t>(item));
+  }
+  const auto refused = describe_dataset(write(folder, std::int64_t{1} << 40));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("item 1199: a number does not fit in 32 bits"));
 }
 
 }  // namespace

@@ -142,7 +142,10 @@ class HostStreamTest : public ::testing::Test {
         break;
       }
       EXPECT_EQ(batch->sequence, sequence);
-      batches.push_back(std::move(batch->tensors));
+      auto& tensors = batches.emplace_back();
+      for (const HostBytes& tensor : batch->tensors) {
+        tensors.push_back(tensor.text());
+      }
     }
     return batches;
   }

@@ -62,7 +62,8 @@ TEST(HeaderGuard, StopsACallWhoseHeadersAreTooLarge) {
 /// A gRPC server that knows no method.
 class ListenerTest : public ::testing::Test {
  protected:
-  void serve(const ListenerLimits& limits) {
+  void serve(ListenerLimits limits) {
+    limits.trusts_own_user = false;
     auto opened = Listener::open("127.0.0.1", 0, limits);
     ASSERT_TRUE(opened) << opened.error().message;
     listener_ = std::move(*opened);
