@@ -19,9 +19,18 @@
 namespace poprun {
 namespace {
 
+/// Returns `choice` without proposals once `observer` wants no further compilations.
+Choice<Compiled> limited(Choice<Compiled> choice, const CompileObserver& observer) {
+  return {[next = std::move(choice.next), &observer](const Compiled* latest) -> std::optional<CompileOptions> {
+            std::optional<CompileOptions> proposal = next(latest);
+            return proposal && observer.may_compile_again && !observer.may_compile_again() ? std::nullopt : proposal;
+          },
+          choice.keeps_latest};
+}
+
 /// Returns an observer that is notified of compilations but not of passes.
 CompileObserver quiet(const CompileObserver& observer) {
-  return {.before_compilation = observer.before_compilation};
+  return {.before_compilation = observer.before_compilation, .may_compile_again = observer.may_compile_again};
 }
 
 MeasuredSplit measured(const Compiled& compiled, std::vector<std::size_t> begins) {
@@ -110,7 +119,7 @@ Result<Compiled> compile_balanced(const CompileOptions& options, const CompileOb
   const Balancing balancing = *first.job.balancing;
   std::size_t compilations = 1;
   Choice<Compiled> splits{[splits = Splits(first)](const Compiled* latest) mutable { return splits.next(latest); }};
-  POPRUN_ASSIGN(Compiled best, search(std::move(first), {std::move(splits)}, [&](const CompileOptions& split) {
+  POPRUN_ASSIGN(Compiled best, search(std::move(first), {limited(std::move(splits), observer)}, [&](const auto& split) {
                   Result<Compiled> compiled = compile_settled(split, quiet(observer));
                   compilations += compiled ? 1U : 0U;
                   return compiled;
@@ -181,7 +190,11 @@ void note_choices(const CompileOptions& asked, Compiled& best) {
 
 Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer) {
   POPRUN_ASSIGN(Compiled first, compile_balanced(options, observer));
-  POPRUN_ASSIGN(Compiled best, search(std::move(first), open_choices(options), [&](const CompileOptions& changed) {
+  std::vector<Choice<Compiled>> choices = open_choices(options);
+  for (Choice<Compiled>& choice : choices) {
+    choice = limited(std::move(choice), observer);
+  }
+  POPRUN_ASSIGN(Compiled best, search(std::move(first), std::move(choices), [&](const CompileOptions& changed) {
                   return compile_balanced(changed, quiet(observer));
                 }));
   if (observer.after_pass && !best.was_watched) {

@@ -18,8 +18,9 @@ inline constexpr std::size_t kSplitsMax = 6;
 ///   Storage::kAuto   becomes kOffChip for optimiser state, then for weights, accumulators and stashes
 ///
 /// Stages are rebalanced after each of the other choices. Notes in the Program report the choices made. The Program may
-/// still need more memory than an IPU has. `observer` sees the passes of the first compilation and, if a different
-/// compilation is chosen, also its passes. Deterministic. Errors: those of `compile_settled`.
+/// still need more memory than an IPU has. `observer` can end the settling early; it sees the passes of the first
+/// compilation and, if a different compilation is chosen, also its passes. Deterministic. Errors: those of
+/// `compile_settled`.
 Result<Program> plan_program(const CompileOptions& options, const CompileObserver& observer = {});
 
 }  // namespace poprun

@@ -307,6 +307,9 @@ std::string regret(Trials& trials) {
     text += fmt::format("; the closest attempt is {}{}, still {} B over", trial.options,
                         closest->size() > 1 ? " together" : "", grouped(trial.tile - trials.limit()));
   }
+  if (trials.has_left_out()) {
+    text += "; not every remedy was tried";
+  }
   return text;
 }
 

@@ -41,9 +41,9 @@ struct AdviceOptions {
 /// Remedies that reduce the largest occupants of the fullest tile are tried first. The budget counts compilations, so
 /// that a slow machine gives the same advice; the advice says so if the budget did not suffice for all remedies.
 /// Deterministic. Cost: up to 160 compilations. The larger the Program, the lower this limit, but not below 30, or
-/// below 10 if the Program needs more than twice the available memory. If the limit is 30 or lower, the search also
-/// ends once a trial fits with at most 1 % more device time. A remedy needs several compilations if balanced stages do
-/// not fit.
+/// below 10 if the Program needs more than twice the available memory. A huge Program, of which each compilation takes
+/// seconds, has a limit of 2 to 4, which is never exceeded. If the limit is 30 or lower, the search also ends once a
+/// trial fits with at most 1 % more device time. A remedy needs several compilations if balanced stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx, const AdviceOptions& options = {});
 

@@ -13,15 +13,32 @@ constexpr std::size_t kCompilationsMax = 160;
 constexpr std::size_t kCompilationsMin = 30;     // For a large Program.
 constexpr std::size_t kCompilationsMinFar = 10;  // For a large Program that is far from fitting.
 constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
+constexpr std::size_t kKindsHuge = 1'500;        // A Program with more kinds of tiles takes seconds to compile.
+constexpr std::size_t kKindsMax = 6'000;         // Budget of all compilations of a huge Program: about 15 s.
+constexpr std::size_t kCompilationsMinHuge = 2;  // For a huge Program: one remedy, with less and with more outlining.
 constexpr double kCheap = 1.01;                  // Largest factor of device time that counts as free.
 
-/// Returns the cost of compiling a Program: operators times kinds of tiles, whose memory is planned separately.
-std::size_t effort_of(const Program& program) {
+/// Returns the number of kinds of tiles on all IPUs; the memory of each kind is planned separately.
+std::size_t kinds_of(const Program& program) {
   std::size_t kinds = 0;
   for (const proto::IpuMemory& memory : program.memory()) {
     kinds += memory.tile_classes();
   }
-  return kinds * program.operator_count() / static_cast<std::size_t>(program.memory_size());
+  return kinds;
+}
+
+/// Returns the cost of compiling a Program: operators times kinds of tiles.
+std::size_t effort_of(const Program& program) {
+  return kinds_of(program) * program.operator_count() / static_cast<std::size_t>(program.memory_size());
+}
+
+/// Returns the budget of compilations for a job with this Program.
+std::size_t most_compilations(const Program& program, bool lacks_much) {
+  if (const std::size_t kinds = kinds_of(program); kinds > kKindsHuge) {
+    return std::max(kCompilationsMinHuge, kKindsMax / kinds);
+  }
+  return std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
+                    lacks_much ? kCompilationsMinFar : kCompilationsMin, kCompilationsMax);
 }
 
 std::ptrdiff_t idle_ipus(const Program& program) {
@@ -46,8 +63,8 @@ Trials::Trials(const Program& program, ChangedJob job, std::vector<Remedy> table
       limit_(program.memory(0).bytes_per_tile()),
       idle_(idle_ipus(program)),
       as_it_is_(trial_of(job_, program)),
-      most_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
-                       job_.lacks_much() ? kCompilationsMinFar : kCompilationsMin, kCompilationsMax)) {}
+      is_huge_(kinds_of(program) > kKindsHuge),
+      most_(most_compilations(program, job_.lacks_much())) {}
 
 const std::optional<Trial>& Trials::of(const Remedies& remedies) {
   static const std::optional<Trial> kUntried;
@@ -87,8 +104,17 @@ std::optional<Trial> Trials::compile(const Remedies& remedies) {
       before_compilation_();
     }
   };
-  const Result<Program> program =
-      options ? plan_program(*options, {.before_compilation = count}) : tl::unexpected<Error>{options.error()};
+  bool is_cut_short = false;
+  const auto may_compile_again = [&] {
+    is_cut_short = is_huge_ && compilations_ >= most_;
+    return !is_cut_short;
+  };
+  const CompileObserver observer{.before_compilation = count, .may_compile_again = may_compile_again};
+  const Result<Program> program = options ? plan_program(*options, observer) : tl::unexpected<Error>{options.error()};
+  if (is_cut_short) {
+    has_left_out_ = true;  // With these changes, the job might need less memory than the Program found so far.
+    return std::nullopt;
+  }
   // IPUs to which the model assigns no layers do not help.
   if (!program || idle_ipus(*program) > idle_) {
     return std::nullopt;

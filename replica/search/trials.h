@@ -97,6 +97,7 @@ class Trials {
   std::uint64_t limit_;  ///< Bytes of memory on a tile.
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
   Trial as_it_is_;
+  bool is_huge_;                  ///< Each compilation takes seconds, so the budget is never exceeded.
   std::size_t most_;              ///< The budget of compilations.
   std::size_t compilations_ = 0;  ///< Compilations so far.
   std::size_t reserved_ = 0;

@@ -7,6 +7,13 @@ from emulated_job import ROOT, JobTest
 
 EXAMPLES = sorted((ROOT / "deploy/examples").glob("*.cfg"))
 PODS = sorted((ROOT / "deploy/examples/pods").glob("*.cfg"))  # Too large to be executed here.
+# What the plans of some of them must contain; the numbers of parameters are those of Hugging Face.
+CONTENTS = {
+    "llama-1b.cfg": [r"\nparameters +1,235,814,400\n"],
+    "llama-8b.cfg": [r"\nparameters +8,030,261,248\n", r" stage 15 on IPU 15: ", r" tensors sharded over 4 replicas",
+                     r" weights off-chip: ", r" optimiser state off-chip: ", r" accumulators off-chip: ",
+                     r" activations in stashes off-chip: "],
+}
 
 
 class Examples(JobTest):
@@ -33,6 +40,8 @@ class Examples(JobTest):
                 self.assertEqual(command[2], path.name)
                 job = self.run_job(*command[1].split(), config=path.read_text())
                 self.assertRegex(job.stdout, r"device step .* samples/s")
+                for text in CONTENTS.get(path.name, []):
+                    self.assertRegex(job.stdout, text)
 
     def test_bert_large_of_a_pod_needs_its_recomputation(self):
         config = (ROOT / "deploy/examples/pods/bert-large.cfg").read_text()

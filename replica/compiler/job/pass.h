@@ -138,6 +138,9 @@ struct CompileObserver {
 
   /// Called before each compilation; settling open options may take several compilations.
   std::function<void()> before_compilation = {};
+
+  /// Returns whether to settle open options by one more compilation, even though the job does not fit yet.
+  std::function<bool()> may_compile_again = {};
 };
 
 /// Values of Pass::applies for passes that apply to every job, or to every training job.

@@ -14,6 +14,7 @@
 
 #include "replica/base/pattern.h"
 #include "replica/compiler/techniques/pipeline/phases.h"
+#include "replica/compiler/techniques/residence/split_reductions.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 #include "replica/ops/face/kinds.h"
@@ -82,73 +83,6 @@ void add_buffers(Graph& graph, const std::vector<TensorId>& variables) {
     }
   }
 }
-
-bool reduces(const Operation& operation) {
-  const std::optional<AllReduce> all = AllReduce::from(operation);
-  return (all && !all->in_background) || ReduceScatter::is(operation);
-}
-
-/// Splits reductions: each off-chip accumulator is reduced separately, right before the first use of it or its shard.
-class SplitReductions {
- public:
-  SplitReductions(Region& region, const std::set<TensorId>& off_chip) : region_(region), off_chip_(off_chip) {}
-
-  void run() {
-    for (Operation& operation : region_.operations) {
-      release(operation.inputs);
-      release(operation.outputs);
-      if (reduces(operation)) {
-        split(operation);
-      } else {
-        operations_.push_back(std::move(operation));
-      }
-    }
-    for (auto& [tensor, reduction] : waiting_) {
-      operations_.push_back(std::move(reduction));
-    }
-    region_.operations = std::move(operations_);
-  }
-
- private:
-  void release(const std::vector<TensorId>& tensors) {
-    for (const TensorId id : tensors) {
-      const auto reduced = reduced_as_.find(id);
-      const auto found = waiting_.find(reduced == reduced_as_.end() ? id : reduced->second);
-      if (found != waiting_.end()) {
-        operations_.push_back(std::move(found->second));
-        waiting_.erase(found);
-      }
-    }
-  }
-
-  void split(const Operation& operation) {
-    Operation rest{operation.kind, {}, {}, operation.attributes, operation.origin};
-    for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
-      const TensorId tensor = operation.inputs[k];
-      const TensorId result = operation.outputs[k];
-      const bool is_own = off_chip_.contains(tensor);
-      Operation& part =
-          is_own
-              ? waiting_.try_emplace(tensor, Operation{operation.kind, {}, {}, operation.attributes, operation.origin})
-                    .first->second
-              : rest;
-      part.inputs.push_back(tensor);
-      part.outputs.push_back(result);
-      if (is_own) {
-        reduced_as_[result] = tensor;
-      }
-    }
-    if (!rest.inputs.empty()) {
-      operations_.push_back(std::move(rest));
-    }
-  }
-
-  Region& region_;
-  const std::set<TensorId>& off_chip_;
-  std::vector<Operation> operations_;
-  std::map<TensorId, Operation> waiting_;    ///< Keyed by reduced tensor.
-  std::map<TensorId, TensorId> reduced_as_;  ///< The reduced tensor for each result.
-};
 
 /// Returns the copies between variables and their remote buffers, one per IPU.
 std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool load) {
@@ -428,7 +362,7 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations, const s
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       const Place place{f, r};
       const bool is_last = update && update->function == f && update->region == r;
-      SplitReductions(graph.at(place), accumulators).run();
+      split_reductions(graph.at(place), accumulators);
       of_phases.note_written(place, RegionLoads(graph, graph.at(place), variables)
                                         .run(is_last ? accumulators : std::set<TensorId>{}, of_phases.around(place)));
     }

@@ -38,8 +38,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 /// right after a write, unless the value is not read again. Uses that are a few operations apart share one load. One
 /// copy loads all of an operation's variables.
 ///
-/// All-reduces and reduce-scatters of several off-chip accumulators are split. Each accumulator is reduced separately
-/// before it is first read, so that only one is on the chip at a time.
+/// All-reduces and reduce-scatters of several off-chip accumulators are split (split_reductions.h).
 ///
 /// A phase (one of the regions `phases` of a function) keeps on the chip, for all its rounds, the variables of the
 /// functions that it calls. They are loaded in the region before the phase or, if the preceding phase runs on another

@@ -19,6 +19,7 @@ namespace poprun::memory_advice_test {
 namespace {
 
 using namespace poprun::testing;  // NOLINT: the jobs of tests.
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -173,6 +174,31 @@ TEST(MemoryAdvice, TriesLittleOfALargeJobThatLacksMuch) {
       memory_advice(planned(job, text), job, text, nullptr, {.before_compilation = [&] { ++compilations; }});
   EXPECT_THAT(said.table, HasSubstr("--ipus-per-replica "));
   EXPECT_LE(compilations, kBudget + 2 * kSplitsMax);
+}
+
+TEST(MemoryAdvice, TriesVeryLittleOfAHugeJobAndSaysSo) {
+  constexpr std::int64_t kIpus = 16;
+  proto::RunConfig job = gpt2(1, kIpus);
+  (*job.mutable_model()->mutable_sizes())["hidden"] = 512;
+  job.mutable_topology()->set_ipus_per_replica(kIpus);
+  job.mutable_device()->set_bytes_per_tile(32'768);
+  for (std::int64_t ipu = 0; ipu < kIpus; ++ipu) {
+    job.mutable_pipeline()->add_layers_per_ipu(1);
+  }
+  const proto::Dataset text = texts(256);
+  const Program program = planned(job, text);
+  std::size_t kinds = 0;
+  for (const proto::IpuMemory& memory : program.memory()) {
+    kinds += memory.tile_classes();
+  }
+  ASSERT_GT(kinds, 1'500) << "of tiles, beyond which a job is huge";
+
+  std::size_t compilations = 0;
+  const MemoryAdvice said = memory_advice(program, job, text, nullptr, {.before_compilation = [&] { ++compilations; }});
+
+  EXPECT_GE(compilations, 2);
+  EXPECT_LE(compilations, 4);
+  EXPECT_THAT(said.sentence, EndsWith("; not every remedy was tried"));
 }
 
 TEST(MemoryAdvice, EndsWithTheFirstRemedyAsACommand) {
