@@ -25,7 +25,6 @@
 #include <unistd.h>
 
 #include "replica/base/grpc/channel.h"
-#include "replica/base/grpc/peer.h"
 #include "replica/base/rare.h"
 
 namespace poprun {
@@ -317,7 +316,7 @@ class Port final : public Listener {
       close(file);
       return;
     }
-    if (!relays_plain_text_ || (limits_.trusts_own_user && is_own_connection(file))) {
+    if (!relays_plain_text_) {
       hand_over(socket, file);
       return;
     }

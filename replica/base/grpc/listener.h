@@ -17,11 +17,10 @@
 /// (CVE-2023-4785), and its parser takes time quadratic in the size of a header. Therefore our thread accepts the
 /// connections:
 ///
-///     TLS                   --> accept ------------------------> gRPC, which checks the client's certificate first
-///     plain text, same user --> accept ------------------------> gRPC: such a process could end this one anyway
-///     plain text, other     --> accept --> relay, HeaderGuard --> gRPC, over a pair of sockets
+///     TLS          --> accept ------------------------> gRPC, which checks the client's certificate first
+///     plain text   --> accept --> relay, HeaderGuard --> gRPC, over a pair of sockets
 ///
-/// A relay copies the bytes in both directions, which halves the rate, and knows which connections have made a call.
+/// A relay copies the bytes in both directions, which is one extra copy, and knows which connections have made a call.
 /// Threads: one.
 namespace poprun {
 
@@ -55,7 +54,6 @@ struct ListenerLimits {
   std::size_t header_bytes = (8 + 1) * 1024;  ///< 8 KiB plus padding.
   std::chrono::milliseconds silence{10'000};  ///< Time within which a connection must make its first call.
   std::size_t connections = 16'384;           ///< Fewer if the process may open fewer files.
-  bool trusts_own_user = true;                ///< Connections of the same user's processes are not relayed.
   std::size_t files_kept = 64;                ///< File descriptors reserved for the rest of the process.
 };
 

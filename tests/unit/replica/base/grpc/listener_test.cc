@@ -62,8 +62,7 @@ TEST(HeaderGuard, StopsACallWhoseHeadersAreTooLarge) {
 /// A gRPC server that knows no method.
 class ListenerTest : public ::testing::Test {
  protected:
-  void serve(ListenerLimits limits) {
-    limits.trusts_own_user = false;
+  void serve(const ListenerLimits& limits) {
     auto opened = Listener::open("127.0.0.1", 0, limits);
     ASSERT_TRUE(opened) << opened.error().message;
     listener_ = std::move(*opened);
