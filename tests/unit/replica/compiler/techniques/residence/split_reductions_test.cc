@@ -93,10 +93,10 @@ TEST(SplitReductions, JoinSlicesBeforeTheyAreReducedThemselves) {
 
 TEST(SplitReductions, JoinSlicesBeforeACall) {
   EXPECT_EQ(split("a = concat(a.0, a.1) axis=0\n"
-                  "call() function=\"called\"\n"
+                  "call() function=\"called\" micro_batch=0\n"
                   "v = add(v, a)\n"),
             "a = concat(a.0, a.1) axis=0\n"
-            "call() function=\"called\"\n"
+            "call() function=\"called\" micro_batch=0\n"
             "v = add(v, a)\n");
 }
 
