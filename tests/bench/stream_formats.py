@@ -246,7 +246,7 @@ def main():
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=", ".join(FORMATS))
     options = parser.parse_args()
     bench = os.path.join(options.build, "tests", "bench", "streams_bench")
-    print(f"{'format':<17} {'stored MiB':>10} {'described MiB':>13} {'peak MiB':>8} {'GB':>5} "
+    print(f"{'format':<17} {'samples MiB':>11} {'described MiB':>13} {'peak MiB':>8} {'GB':>5} "
           f"{'GB/s':>6} {'plain':>6}  damage is named")
     failed = False
     for name in options.formats or FORMATS:
@@ -260,7 +260,7 @@ def main():
             row = json.loads(result.stdout)
             damage = "-" if file is None else refused(bench, source, file)
             failed |= damage.startswith("NO")
-            print(f"{name:<17} {row['stored']:>10.0f} {row['described']:>13.0f} {row['peak']:>8.0f} "
+            print(f"{name:<17} {row['samples']:>11.0f} {row['described']:>13.0f} {row['peak']:>8.0f} "
                   f"{row['gigabytes']:>5.2f} {row['rate']:>6.2f} {row['plain']:>6.2f}  {damage}", flush=True)
     return 1 if failed else 0
 

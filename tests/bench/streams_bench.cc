@@ -266,7 +266,7 @@ int run_memory(const std::string& source, double gigabytes) {
   rusage usage{};
   int status = 0;
   wait4(process, &status, 0, &usage);
-  fmt::print(R"({{"stored": {:.1f}, "described": {:.1f}, "peak": {:.1f}, "gigabytes": {:.3f}, "rate": {:.3f}, )"
+  fmt::print(R"({{"samples": {:.1f}, "described": {:.1f}, "peak": {:.1f}, "gigabytes": {:.3f}, "rate": {:.3f}, )"
              R"("plain": {:.3f}}})"
              "\n",
              1e-6 * static_cast<double>(offer.items * offer.sample_bytes) / 1.048576,
