@@ -42,9 +42,9 @@ struct Pairs {
 /// Adds the contrastive loss of the pairs of all replicas, as open_clip's with `local_loss` and `gather_with_grad`:
 /// each replica gathers the embeddings of all replicas, and compares its own N with all N * replicas, in both
 /// directions. The mean of the replicas' losses is the loss of one replica that has all pairs, and so is the mean of
-/// their gradients, exactly but for rounding: the gradients of gathered embeddings are summed over the replicas. (With
-/// labels below 0, this holds if training.loss-mean = tokens.) Pairs are those of one micro-batch (or compute batch) of
-/// each replica.
+/// their gradients, exactly but for rounding: the gradients of gathered embeddings are summed over the replicas. (If
+/// some pairs do not count, the replicas' means must be weighted by their `count`, as evaluation does.) Pairs are those
+/// of one micro-batch (or compute batch) of each replica.
 ///
 /// Cost: two all-gathers of N * replicas * D elements, one of labels, and in training two reduce-scatters. Errors: also
 /// refuses outputs of other shapes. Labels and results are as in contrastive_loss; the prediction is `left`.
