@@ -18,8 +18,7 @@ constexpr std::uint32_t kWeyl1 = 0xBB67AE85;
 constexpr std::size_t kCountersAtOnce = 16;
 
 /// Writes four words for each of kCountersAtOnce consecutive counters.
-void philox_lanes(std::uint64_t key, std::uint64_t counter_low, std::uint64_t first_high,
-                              std::uint32_t* out) {
+void philox_lanes(std::uint64_t key, std::uint64_t counter_low, std::uint64_t first_high, std::uint32_t* out) {
   std::uint32_t a[kCountersAtOnce];
   std::uint32_t b[kCountersAtOnce];
   std::uint32_t c[kCountersAtOnce];
@@ -57,8 +56,8 @@ using Lanes = std::uint64_t __attribute__((vector_size(32)));
 
 /// Multiplies the low halves of the lanes.
 __attribute__((target("avx2"))) inline Lanes product_of(Lanes a, std::uint64_t multiplier) {
-  return reinterpret_cast<Lanes>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), _mm256_set1_epi64x(
-                                                      static_cast<std::int64_t>(multiplier))));
+  return reinterpret_cast<Lanes>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), _mm256_set1_epi64x(static_cast<std::int64_t>(multiplier))));
 }
 
 /// philox_lanes with AVX2. Compilers do not vectorise the loops of the other version well. The words are in the low

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <string>
 
-#include <gtest/gtest.h>
 #include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
 
 namespace poprun::hostio::wire_test {
 namespace {
@@ -79,7 +79,8 @@ TEST(Wire, CarriesSamplesInMemoryAndOthersInOrder) {
   std::vector<std::string> expected(3);
   for (const std::uint64_t item : {4U, 0U, 1U, 2U}) {
     for (int t = 0; t < 3; ++t) {
-      expected[static_cast<std::size_t>(t)] += t == 2 && item != 4 ? std::string(4, '\xFF') : dataset->expected(item, t);
+      expected[static_cast<std::size_t>(t)] +=
+          t == 2 && item != 4 ? std::string(4, '\xFF') : dataset->expected(item, t);
     }
   }
   proto::Batch parsed;

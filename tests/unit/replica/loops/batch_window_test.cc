@@ -168,11 +168,11 @@ std::string bytes_of(const std::vector<T>& elements) {
 TEST(LabelCounts, AreOfIntegersFromZeroOnInEachPiece) {
   LabelCounts counts({{.name = "labels", .field = 1}}, 4, 2);
   // Each piece has two samples of three labels. The pieces of the two batches have 2, 5, 3 and 0 valid labels.
-  counts.add({0, {"", bytes_of<std::int32_t>({0, -1, -1, 7, -1, -100, 1, 1, 1, 2, 0, -1})}});
+  counts.add({0, {std::string(), bytes_of<std::int32_t>({0, -1, -1, 7, -1, -100, 1, 1, 1, 2, 0, -1})}});
   EXPECT_THAT(counts.sums(), ElementsAre(7));
   EXPECT_EQ(counts.ranges()[0].fewest, 2U);
   EXPECT_EQ(counts.ranges()[0].most, 5U);
-  counts.add({1, {"", bytes_of<std::int32_t>({1, -1, -1, -1, 1, 1, -1, -1, -1, -1, -1, -1})}});
+  counts.add({1, {std::string(), bytes_of<std::int32_t>({1, -1, -1, -1, 1, 1, -1, -1, -1, -1, -1, -1})}});
   EXPECT_THAT(counts.sums(), ElementsAre(10));
   EXPECT_EQ(counts.ranges()[0].fewest, 0U);
   counts.begin_step();
