@@ -115,16 +115,16 @@ class SampleStream final : public HostStream {
       : offset_(offset), items_(items), replica_(replica), replicas_(replicas), size_(micro_batch), sequence_(first) {}
 
   Result<HostBatch> next() override {
-    HostBatch batch{sequence_, {"", ""}};
+    std::string images;
+    std::string labels;
     for (std::uint64_t j = 0; j < size_; ++j) {
       const std::uint64_t index = (sequence_ * replicas_ + replica_) * size_ + j;
       auto [image, label] = sample(offset_ + index);
       label = index < items_ ? label : -1;
-      batch.tensors[0] += image;
-      batch.tensors[1].append(reinterpret_cast<const char*>(&label), sizeof(label));
+      images += image;
+      labels.append(reinterpret_cast<const char*>(&label), sizeof(label));
     }
-    ++sequence_;
-    return batch;
+    return HostBatch{sequence_++, {std::move(images), std::move(labels)}};
   }
 
  private:
