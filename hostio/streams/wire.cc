@@ -111,21 +111,23 @@ Result<grpc::ByteBuffer> encode_batch(const std::shared_ptr<const Dataset>& data
     sample.item = items[j];
     return sample;
   };
-  // A padded label is not the dataset's.
-  const auto is_padding = [&](int t, std::size_t j) { return j >= counted && is_label(description.tensors(t)); };
+  const auto is_padded = [&](int t) { return counted < items.size() && is_label(description.tensors(t)); };
 
   std::size_t size = CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
   const std::string& fingerprint = description.fingerprint();
   size += CodedOutputStream::VarintSize32(kFingerprintTag) + CodedOutputStream::VarintSize64(fingerprint.size()) +
           fingerprint.size();
-  std::vector<std::span<const std::byte>> kept;  // Of each sample of each tensor: its bytes, or empty to copy them.
+  // The bytes of each large sample of each tensor, or empty to copy them. A padded label is not the dataset's.
+  std::vector<std::vector<std::span<const std::byte>>> kept(static_cast<std::size_t>(description.tensors_size()));
   for (int t = 0; t < description.tensors_size(); ++t) {
     const std::uint64_t bytes = sample_bytes(description.tensors(t));
     size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes * items.size());
-    for (std::size_t j = 0; j < items.size(); ++j) {
-      const bool can_be_kept = bytes >= kKeptBytesMin && !is_padding(t, j);
-      kept.push_back(can_be_kept ? dataset->kept(sample_of(j), t) : std::span<const std::byte>());
-      size += bytes - kept.back().size();
+    size += bytes * items.size();
+    const std::size_t end = bytes < kKeptBytesMin ? 0 : is_padded(t) ? counted : items.size();
+    for (std::size_t j = 0; j < end; ++j) {
+      const std::span<const std::byte> stored = dataset->kept(sample_of(j), t);
+      size -= stored.size();
+      kept[static_cast<std::size_t>(t)].push_back(stored);
     }
   }
 
@@ -144,25 +146,22 @@ Result<grpc::ByteBuffer> encode_batch(const std::shared_ptr<const Dataset>& data
   at = CodedOutputStream::WriteVarint32ToArray(kFingerprintTag, at);
   at = CodedOutputStream::WriteVarint64ToArray(fingerprint.size(), at);
   at = std::ranges::copy(fingerprint, at).out;
-  auto next_kept = kept.begin();
   for (int t = 0; t < description.tensors_size(); ++t) {
     const std::uint64_t bytes = sample_bytes(description.tensors(t));
     at = CodedOutputStream::WriteVarint32ToArray(kTensorTag, at);
     at = CodedOutputStream::WriteVarint64ToArray(bytes * items.size(), at);
-    for (std::size_t j = 0; j < items.size(); ++j) {
-      if (const std::span<const std::byte> stored = *next_kept++; !stored.empty()) {
+    const auto& stored = kept[static_cast<std::size_t>(t)];
+    const std::size_t labelled = is_padded(t) ? counted : items.size();
+    for (std::size_t j = 0; j < labelled; ++j) {
+      if (j < stored.size() && !stored[j].empty()) {
         add_copied();
-        slices.push_back(slice_of(stored, dataset));
+        slices.push_back(slice_of(stored[j], dataset));
         continue;
       }
-      const std::span sample(reinterpret_cast<std::byte*>(at), bytes);
-      if (is_padding(t, j)) {
-        std::ranges::fill(sample, std::byte{0xFF});
-      } else {
-        POPRUN_TRY(dataset->read(sample_of(j), t, sample));
-      }
+      POPRUN_TRY(dataset->read(sample_of(j), t, {reinterpret_cast<std::byte*>(at), bytes}));
       at += bytes;
     }
+    at = std::fill_n(at, (items.size() - labelled) * bytes, std::uint8_t{0xFF});
   }
   POPRUN_CHECK(at == copied.end());
   add_copied();
