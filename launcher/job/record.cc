@@ -266,6 +266,8 @@ void JobRecord::close(bool ended_early, const std::string& checkpoints) {
     }
     tensorboard_->hand_over();
   }
+  results_.hand_over();
+  logs_.hand_over();
   close_trace();
   router_.release_mpirun_lines();
   const bool ran = ended_early || steps() > 0;

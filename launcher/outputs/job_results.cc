@@ -323,6 +323,12 @@ Status JobResults::refresh(double now) {
   return dumped;
 }
 
+void JobResults::hand_over() {
+  if (metrics_) {
+    metrics_->hand_over();
+  }
+}
+
 Status JobResults::finish(const std::optional<proto::Goodput>& goodput) {
   report_over_ = true;
   if (config_.has_check()) {

@@ -57,6 +57,9 @@ class JobResults {
   /// not accept the data.
   Status refresh(double now);
 
+  /// Begins to write all metrics; call this at the end of any job. Never waits.
+  void hand_over();
+
   /// Returns whether, after `refresh`, rows of metrics.csv still wait in memory because the disk does not accept them.
   [[nodiscard]] bool metrics_wait() const { return metrics_refused_ && !saving_; }
 

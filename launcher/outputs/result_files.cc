@@ -338,4 +338,10 @@ Status ReplicaLogs::flush() {
   return first;
 }
 
+void ReplicaLogs::hand_over() {
+  for (auto& [replica, file] : files_) {
+    file.hand_over();
+  }
+}
+
 }  // namespace poprun::launcher

@@ -120,6 +120,9 @@ class ReplicaLogs {
   /// Writes the waiting lines; call this often. Errors: kInfrastructure, for the first log that cannot be written.
   Status flush();
 
+  /// Begins to write all lines; call this at the end. Never waits.
+  void hand_over();
+
  private:
   DiskThread& disk_;
   std::string folder_;

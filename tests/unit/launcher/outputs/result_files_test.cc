@@ -340,6 +340,19 @@ TEST_F(ResultFiles, LogsMakeNobodyWaitForADiskThatHangs) {
   EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
 }
 
+TEST_F(ResultFiles, LogsOfAJobThatEndsWhileTheDiskIsSlowKeepTheirLastLines) {
+  ReplicaLogs logs(disk_, folder_.path(), 1);
+  {
+    const HungDisk hung(disk_);
+    logs.write(0, "one");
+    logs.write(0, "two");
+    EXPECT_TRUE(logs.flush());
+    logs.hand_over();
+  }
+  disk_.post([] { return Status{}; }).wait();
+  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
+}
+
 TEST_F(ResultFiles, TensorsWithoutTheirLastChunkAreLeftOut) {
   WeightsCollector broken_off;
   ASSERT_TRUE(broken_off.take(chunk("a", "12345678", true)));
