@@ -23,8 +23,9 @@
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/host_limits.h"
 
-/// Measures host streams against a plain gRPC stream of the same messages: a server with one thread per stream that
-/// writes prepared batches, and clients that read them. Both run in this process, over loopback, in alternating rounds.
+/// Measures host streams against plain gRPC streams of the same samples: a server with one thread per stream, which has
+/// the samples in memory, copies them into messages in order, without shuffling, and writes those; and clients that
+/// read them. Both run in this process, over loopback, in alternating rounds.
 ///
 ///   streams_bench [REPLICAS=4] [MIB=1024] [ROUNDS=5] [MICRO_BATCH=64]
 ///   streams_bench --memory SOURCE [GIGABYTES=1]
@@ -41,6 +42,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kSide = 64;
 constexpr std::uint32_t kImageBytes = 3 * kSide * kSide;
 constexpr std::uint32_t kItems = 16'384;
+constexpr std::size_t kPlainBytes = std::size_t{256} << 20;  ///< Limit for the samples of the plain stream.
 
 struct Load {
   std::uint32_t replicas = 4;
@@ -85,10 +87,11 @@ Cost measured(const Load& load, const std::function<void(std::uint32_t)>& replic
 
 class PlainService final : public proto::HostStreams::Service {
  public:
-  explicit PlainService(const Load& load) {
-    batch_.set_fingerprint(std::string(32, 'f'));
+  explicit PlainService(const Load& load)
+      : micro_batch_(load.micro_batch),
+        items_(std::max<std::size_t>(std::min<std::size_t>(kItems, kPlainBytes / load.sample_bytes), micro_batch_)) {
     for (const std::uint64_t bytes : {load.sample_bytes - 4, std::uint64_t{4}}) {
-      batch_.add_tensors(std::string(bytes * load.micro_batch, 'x'));
+      samples_.emplace_back(bytes * items_, 'x');
     }
   }
 
@@ -96,14 +99,27 @@ class PlainService final : public proto::HostStreams::Service {
                     grpc::ServerReaderWriter<proto::Batch, proto::PullRequest>* stream) override {
     proto::PullRequest request;
     stream->Read(&request);
+    std::size_t item = items_ / request.open().selection().replica_count() * request.open().selection().replica();
+    proto::Batch batch;
+    batch.set_fingerprint(std::string(32, 'f'));
     for (std::uint32_t i = 0; i < request.open().credits(); ++i) {
-      stream->Write(batch_);
+      item = item + micro_batch_ > items_ ? 0 : item;
+      batch.set_sequence(i);
+      batch.clear_tensors();
+      for (const std::string& samples : samples_) {
+        const std::size_t bytes = samples.size() / items_;
+        batch.add_tensors(samples.data() + item * bytes, micro_batch_ * bytes);
+      }
+      item += micro_batch_;
+      stream->Write(batch);
     }
     return grpc::Status::OK;
   }
 
  private:
-  proto::Batch batch_;
+  std::size_t micro_batch_;
+  std::size_t items_;
+  std::vector<std::string> samples_;  ///< For each tensor, those of all items.
 };
 
 Cost plain(const Load& load) {
@@ -113,7 +129,7 @@ Cost plain(const Load& load) {
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
   const auto server = builder.BuildAndStart();
-  return measured(load, [&](std::uint32_t /*replica*/) {
+  return measured(load, [&](std::uint32_t replica) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
@@ -123,6 +139,8 @@ Cost plain(const Load& load) {
     const auto stream = stub.Pull(&context);
     proto::PullRequest request;
     request.mutable_open()->set_credits(static_cast<std::uint32_t>(load.batches));
+    request.mutable_open()->mutable_selection()->set_replica(replica);
+    request.mutable_open()->mutable_selection()->set_replica_count(load.replicas);
     stream->Write(request);
     stream->WritesDone();
     proto::Batch batch;
@@ -209,7 +227,7 @@ double mebibytes(std::int64_t kibibytes) {
   return static_cast<double>(kibibytes) / 1024;
 }
 
-/// What the process of the server tells the clients.
+/// What the server process tells its clients.
 struct Offer {
   int port = 0;
   std::int64_t described_kibibytes = 0;  ///< Peak memory after the description.

@@ -3,6 +3,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
+#include "replica/base/grpc/local_socket.h"
+
 namespace poprun {
 namespace {
 
@@ -16,7 +18,8 @@ constexpr std::size_t kBufferBytesMax = std::size_t{256} << 20;
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const std::optional<TlsIdentity>& identity,
                                             grpc::ChannelArguments arguments) {
   if (!identity) {
-    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+    return grpc::CreateCustomChannel(find_local_socket(address).value_or(address), grpc::InsecureChannelCredentials(),
+                                     arguments);
   }
   arguments.SetSslTargetNameOverride(identity->peer_name);
   return grpc::CreateCustomChannel(address,

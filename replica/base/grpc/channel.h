@@ -13,7 +13,8 @@
 namespace poprun {
 
 /// Opens a channel that presents `identity` and accepts only servers whose certificate is signed by the same
-/// authorities. Without an identity, the channel is in plain text.
+/// authorities. Without an identity, the channel is in plain text, and uses the server's local socket (local_socket.h)
+/// if there is one at present.
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address, const std::optional<TlsIdentity>& identity,
                                             grpc::ChannelArguments arguments);
 

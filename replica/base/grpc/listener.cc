@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "replica/base/grpc/channel.h"
+#include "replica/base/grpc/local_socket.h"
 #include "replica/base/rare.h"
 
 namespace poprun {
@@ -72,6 +73,7 @@ namespace local = asio::local;
 using asio::ip::tcp;
 
 constexpr std::size_t kPieceBytes = 256 << 10;
+constexpr int kLocalBufferBytes = 4 << 20;  ///< The system may grant less.
 constexpr std::chrono::milliseconds kBackOff{50};
 constexpr std::chrono::seconds kFarewell{1};
 
@@ -198,12 +200,18 @@ class Port final : public Listener {
 
   void feed(grpc::ServerBuilder& builder, const std::optional<TlsIdentity>& identity) override {
     relays_plain_text_ = !identity;
+    if (!identity) {
+      open_local_sockets();
+    }
     grpc_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, server_credentials(identity));
   }
 
   void start() override {
     for (tcp::acceptor& acceptor : acceptors_) {
+      wait(acceptor);
+    }
+    for (local::stream_protocol::acceptor& acceptor : local_acceptors_) {
       wait(acceptor);
     }
     thread_ = std::thread([this] {
@@ -220,8 +228,11 @@ class Port final : public Listener {
     asio::post(loop_, [this] {
       work_.reset();
       back_off_.cancel();
+      asio::error_code unused;
       for (tcp::acceptor& acceptor : acceptors_) {
-        asio::error_code unused;
+        acceptor.close(unused);
+      }
+      for (local::stream_protocol::acceptor& acceptor : local_acceptors_) {
         acceptor.close(unused);
       }
       loop_.stop();
@@ -259,8 +270,33 @@ class Port final : public Listener {
     return {};
   }
 
-  void wait(tcp::acceptor& acceptor) {
-    acceptor.async_wait(tcp::acceptor::wait_read, [this, &acceptor](const asio::error_code& error) {
+  /// Opens a socket for each loopback address. Clients use the port if another process has taken the name.
+  void open_local_sockets() {
+    for (const tcp::acceptor& acceptor : acceptors_) {
+      const tcp::endpoint where = acceptor.local_endpoint();
+      if (!where.address().is_loopback()) {
+        continue;
+      }
+      asio::error_code error;
+      local::stream_protocol::acceptor opened(loop_);
+      opened.open({}, error);
+      if (!error) {
+        fcntl(opened.native_handle(), F_SETFD, FD_CLOEXEC);
+        opened.non_blocking(true);
+        opened.bind('\0' + local_socket_name(where.address().to_string(), where.port()), error);
+      }
+      if (!error) {
+        opened.listen(local::stream_protocol::acceptor::max_listen_connections, error);
+      }
+      if (!error) {
+        local_acceptors_.push_back(std::move(opened));
+      }
+    }
+  }
+
+  template <typename Acceptor>
+  void wait(Acceptor& acceptor) {
+    acceptor.async_wait(Acceptor::wait_read, [this, &acceptor](const asio::error_code& error) {
       if (error) {
         return;
       }
@@ -306,6 +342,12 @@ class Port final : public Listener {
   void admit(int socket, int file) {
     const int on = 1;
     setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const bool is_local = is_local_socket(file);
+    if (is_local && !is_peer_of_our_user(file)) {
+      POPRUN_RARE("listener.other-user");
+      close(file);
+      return;
+    }
     std::erase_if(relays_, [](const std::weak_ptr<Relay>& candidate) {
       const std::shared_ptr<Relay> relay = candidate.lock();
       return relay == nullptr || !relay->is_open();
@@ -316,7 +358,10 @@ class Port final : public Listener {
       close(file);
       return;
     }
-    if (!relays_plain_text_) {
+    if (is_local) {  // Linux does not enlarge the buffers of Unix sockets by itself, as it does those of TCP.
+      setsockopt(file, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes, sizeof kLocalBufferBytes);
+    }
+    if (is_local || !relays_plain_text_) {
       hand_over(socket, file);
       return;
     }
@@ -349,6 +394,12 @@ class Port final : public Listener {
     return false;
   }
 
+  static bool is_local_socket(int socket) {
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+  }
+
   static int any_file() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
   Limits limits_;
@@ -359,6 +410,7 @@ class Port final : public Listener {
 
   asio::io_context loop_{1};
   std::list<tcp::acceptor> acceptors_;
+  std::list<local::stream_protocol::acceptor> local_acceptors_;
   std::list<std::weak_ptr<Relay>> relays_;  ///< The oldest first.
   asio::steady_timer back_off_;
   asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(loop_);

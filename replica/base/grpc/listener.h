@@ -19,8 +19,9 @@
 ///
 ///     TLS          --> accept ------------------------> gRPC, which checks the client's certificate first
 ///     plain text   --> accept --> relay, HeaderGuard --> gRPC, over a pair of sockets
+///     local socket --> accept ------------------------> gRPC, for processes of our own user (local_socket.h)
 ///
-/// A relay copies the bytes in both directions, which is one extra copy, and knows which connections have made a call.
+/// A relay copies the bytes in both directions, which halves the rate, and knows which connections have made a call.
 /// Threads: one.
 namespace poprun {
 

@@ -1,7 +1,11 @@
 #include "replica/base/grpc/listener.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -10,17 +14,24 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include "replica/base/grpc/channel.h"
+#include "replica/base/grpc/local_socket.h"
 
 namespace poprun {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::uint8_t kData = 0;
 constexpr std::uint8_t kHeaders = 1;
@@ -182,6 +193,58 @@ TEST_F(ListenerTest, ServesDuringAndAfterAFloodThatLeavesNoFile) {
   }
   EXPECT_TRUE(answers());
   setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(ListenerTest, ServesProcessesOfItsUserOverALocalSocket) {
+  serve({});
+  const std::string address = fmt::format("127.0.0.1:{}", listener_->port());
+  EXPECT_EQ(find_local_socket(address), "unix-abstract:poprun-emu/127.0.0.1/" + std::to_string(listener_->port()));
+  EXPECT_EQ(find_local_socket(fmt::format("localhost:{}", listener_->port())), find_local_socket(address));
+  EXPECT_EQ(find_local_socket(fmt::format("[::1]:{}", listener_->port())), std::nullopt);
+
+  const auto channel = open_channel(address, std::nullopt, {});
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 5s);
+  grpc::ByteBuffer answer;
+  std::promise<grpc::Status> done;
+  const grpc::Slice text("question");
+  const grpc::ByteBuffer question(&text, 1);
+  stub.UnaryCall(&context, "/no/method", {}, &question, &answer,
+                 [&](const grpc::Status& status) { done.set_value(status); });
+  EXPECT_EQ(done.get_future().get().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_THAT(context.peer(), StartsWith("unix-abstract:"));
+
+  server_->Shutdown(std::chrono::system_clock::now() + 100ms);
+  listener_->stop();
+  EXPECT_EQ(find_local_socket(address), std::nullopt);
+}
+
+TEST_F(ListenerTest, ServesOtherUsersOverItsPortOnly) {
+  if (geteuid() != 0) {
+    GTEST_SKIP() << "only root can become another user";
+  }
+  serve({});
+  const std::string address = fmt::format("127.0.0.1:{}", listener_->port());
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = local_socket_name("127.0.0.1", static_cast<std::uint16_t>(listener_->port()));
+  std::ranges::copy(text, name.sun_path + 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockets_.push_back(socket);
+
+  constexpr uid_t kNobody = 65534;
+  ASSERT_EQ(syscall(SYS_setresuid, -1, kNobody, -1), 0);  // The system call changes only this thread.
+  const auto found = find_local_socket(address);
+  const int connected = ::connect(socket, reinterpret_cast<const sockaddr*>(&name), size);
+  ASSERT_EQ(syscall(SYS_setresuid, -1, 0, -1), 0);
+
+  EXPECT_EQ(found, std::nullopt);
+  EXPECT_EQ(connected, 0);
+  EXPECT_TRUE(is_closed(socket));
+  EXPECT_TRUE(find_local_socket(address));
+  EXPECT_TRUE(answers());
 }
 
 TEST_F(ListenerTest, OpensOnePortOnAllAddressesOfAHost) {
