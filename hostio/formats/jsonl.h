@@ -38,7 +38,7 @@ class JsonParser {
   /// Errors: kData with the reason, which does not name the file.
   Status parse(std::string_view text);
   [[nodiscard]] const std::vector<JsonField>& fields() const { return fields_; }
-  /// Returns the field, or null if the object has no such key.
+  /// Returns the field called `name`, or null if the object does not have one.
   [[nodiscard]] const JsonField* find(std::string_view name) const;
 
  private:

@@ -82,9 +82,108 @@ grpc::Slice slice_of(std::span<const std::byte> bytes, const std::shared_ptr<con
           [](void* owner) { delete static_cast<Owner*>(owner); }, new Owner(dataset)};
 }
 
-bool is_label(const proto::StreamTensor& tensor) {
-  return tensor.name() == "labels" || tensor.name() == "next_sentence";
-}
+/// Writes one batch: copies small samples into one slice, and refers to large samples that the dataset keeps in memory.
+class BatchEncoder {
+ public:
+  BatchEncoder(const std::shared_ptr<const Dataset>& dataset, proto::Split split, const Sampler& sampler,
+               std::uint64_t sequence)
+      : dataset_(dataset),
+        description_(dataset->description()),
+        sequence_(sequence),
+        items_(sampler.micro_batch_size()),
+        counted_(sampler.items_of(sequence, items_)),
+        first_{.split = split, .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)},
+        kept_(static_cast<std::size_t>(description_.tensors_size())),
+        copied_(grpc_slice_malloc(find_kept()), grpc::Slice::STEAL_REF),
+        at_(const_cast<std::uint8_t*>(copied_.begin())) {}  // The message is not shared yet.
+
+  Result<grpc::ByteBuffer> encode() {
+    const std::string& fingerprint = description_.fingerprint();
+    at_ = CodedOutputStream::WriteVarint32ToArray(kSequenceTag, at_);
+    at_ = CodedOutputStream::WriteVarint64ToArray(sequence_, at_);
+    at_ = CodedOutputStream::WriteVarint32ToArray(kFingerprintTag, at_);
+    at_ = CodedOutputStream::WriteVarint64ToArray(fingerprint.size(), at_);
+    at_ = std::ranges::copy(fingerprint, at_).out;
+    for (int t = 0; t < description_.tensors_size(); ++t) {
+      POPRUN_TRY(add_tensor(t));
+    }
+    POPRUN_CHECK(at_ == copied_.end());
+    add_copied();
+    return grpc::ByteBuffer(slices_.data(), slices_.size());
+  }
+
+ private:
+  /// Fills `kept_`, and returns the number of bytes to copy.
+  std::size_t find_kept() {
+    const std::size_t length = description_.fingerprint().size();
+    std::size_t size = CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence_) +
+                       CodedOutputStream::VarintSize32(kFingerprintTag) + CodedOutputStream::VarintSize64(length) +
+                       length;
+    for (int t = 0; t < description_.tensors_size(); ++t) {
+      const std::uint64_t bytes = sample_bytes(description_.tensors(t));
+      size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes * items_.size());
+      size += bytes * items_.size();
+      const std::size_t end = bytes < kKeptBytesMin ? 0 : labelled(t);
+      for (std::size_t j = 0; j < end; ++j) {
+        const std::span<const std::byte> sample = dataset_->kept(sample_of(j), t);
+        size -= sample.size();
+        kept_[static_cast<std::size_t>(t)].push_back(sample);
+      }
+    }
+    return size;
+  }
+
+  Status add_tensor(int t) {
+    const std::uint64_t bytes = sample_bytes(description_.tensors(t));
+    at_ = CodedOutputStream::WriteVarint32ToArray(kTensorTag, at_);
+    at_ = CodedOutputStream::WriteVarint64ToArray(bytes * items_.size(), at_);
+    const auto& kept = kept_[static_cast<std::size_t>(t)];
+    const std::size_t end = labelled(t);
+    for (std::size_t j = 0; j < end; ++j) {
+      if (j < kept.size() && !kept[j].empty()) {
+        add_copied();
+        slices_.push_back(slice_of(kept[j], dataset_));
+        continue;
+      }
+      POPRUN_TRY(dataset_->read(sample_of(j), t, {reinterpret_cast<std::byte*>(at_), bytes}));
+      at_ += bytes;
+    }
+    at_ = std::fill_n(at_, (items_.size() - end) * bytes, std::uint8_t{0xFF});
+    return {};
+  }
+
+  /// Adds a slice of what was copied since the last one.
+  void add_copied() {
+    const auto end = static_cast<std::size_t>(at_ - copied_.begin());
+    if (end > in_slices_) {
+      slices_.push_back(copied_.sub(std::exchange(in_slices_, end), end));
+    }
+  }
+
+  [[nodiscard]] Sample sample_of(std::size_t j) const {
+    Sample sample = first_;
+    sample.item = items_[j];
+    return sample;
+  }
+
+  /// Returns the number of samples whose tensor comes from the dataset. The others are padding with labels of -1.
+  [[nodiscard]] std::size_t labelled(int t) const {
+    const std::string& name = description_.tensors(t).name();
+    return name == "labels" || name == "next_sentence" ? counted_ : items_.size();
+  }
+
+  const std::shared_ptr<const Dataset>& dataset_;
+  const proto::Dataset& description_;
+  std::uint64_t sequence_;
+  std::vector<std::uint64_t> items_;
+  std::size_t counted_;
+  Sample first_;
+  std::vector<std::vector<std::span<const std::byte>>> kept_;  ///< For each large tensor: its samples, or empty ones.
+  grpc::Slice copied_;
+  std::uint8_t* at_;  ///< The next byte to copy to.
+  std::vector<grpc::Slice> slices_{};
+  std::size_t in_slices_ = 0;  ///< Copied bytes that are in slices.
+};
 
 }  // namespace
 
@@ -102,70 +201,7 @@ std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro
 
 Result<grpc::ByteBuffer> encode_batch(const std::shared_ptr<const Dataset>& dataset, proto::Split split,
                                       const Sampler& sampler, std::uint64_t sequence) {
-  const proto::Dataset& description = dataset->description();
-  std::vector<std::uint64_t> items(sampler.micro_batch_size());
-  const std::size_t counted = sampler.items_of(sequence, items);
-  const Sample first{.split = split, .seed = sampler.seed(), .epoch = sampler.epoch_of(sequence)};
-  const auto sample_of = [&](std::size_t j) {
-    Sample sample = first;
-    sample.item = items[j];
-    return sample;
-  };
-  const auto is_padded = [&](int t) { return counted < items.size() && is_label(description.tensors(t)); };
-
-  std::size_t size = CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
-  const std::string& fingerprint = description.fingerprint();
-  size += CodedOutputStream::VarintSize32(kFingerprintTag) + CodedOutputStream::VarintSize64(fingerprint.size()) +
-          fingerprint.size();
-  // The bytes of each large sample of each tensor, or empty to copy them. A padded label is not the dataset's.
-  std::vector<std::vector<std::span<const std::byte>>> kept(static_cast<std::size_t>(description.tensors_size()));
-  for (int t = 0; t < description.tensors_size(); ++t) {
-    const std::uint64_t bytes = sample_bytes(description.tensors(t));
-    size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes * items.size());
-    size += bytes * items.size();
-    const std::size_t end = bytes < kKeptBytesMin ? 0 : is_padded(t) ? counted : items.size();
-    for (std::size_t j = 0; j < end; ++j) {
-      const std::span<const std::byte> stored = dataset->kept(sample_of(j), t);
-      size -= stored.size();
-      kept[static_cast<std::size_t>(t)].push_back(stored);
-    }
-  }
-
-  const grpc::Slice copied(grpc_slice_malloc(size), grpc::Slice::STEAL_REF);
-  auto* at = const_cast<std::uint8_t*>(copied.begin());  // The message is not shared yet.
-  std::vector<grpc::Slice> slices;
-  std::size_t in_slices = 0;
-  const auto add_copied = [&] {
-    const auto end = static_cast<std::size_t>(at - copied.begin());
-    if (end > in_slices) {
-      slices.push_back(copied.sub(std::exchange(in_slices, end), end));
-    }
-  };
-  at = CodedOutputStream::WriteVarint32ToArray(kSequenceTag, at);
-  at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
-  at = CodedOutputStream::WriteVarint32ToArray(kFingerprintTag, at);
-  at = CodedOutputStream::WriteVarint64ToArray(fingerprint.size(), at);
-  at = std::ranges::copy(fingerprint, at).out;
-  for (int t = 0; t < description.tensors_size(); ++t) {
-    const std::uint64_t bytes = sample_bytes(description.tensors(t));
-    at = CodedOutputStream::WriteVarint32ToArray(kTensorTag, at);
-    at = CodedOutputStream::WriteVarint64ToArray(bytes * items.size(), at);
-    const auto& stored = kept[static_cast<std::size_t>(t)];
-    const std::size_t labelled = is_padded(t) ? counted : items.size();
-    for (std::size_t j = 0; j < labelled; ++j) {
-      if (j < stored.size() && !stored[j].empty()) {
-        add_copied();
-        slices.push_back(slice_of(stored[j], dataset));
-        continue;
-      }
-      POPRUN_TRY(dataset->read(sample_of(j), t, {reinterpret_cast<std::byte*>(at), bytes}));
-      at += bytes;
-    }
-    at = std::fill_n(at, (items.size() - labelled) * bytes, std::uint8_t{0xFF});
-  }
-  POPRUN_CHECK(at == copied.end());
-  add_copied();
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  return BatchEncoder(dataset, split, sampler, sequence).encode();
 }
 
 Result<ReceivedBatch> decode_batch(grpc::ByteBuffer message) {

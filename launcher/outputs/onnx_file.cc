@@ -24,8 +24,8 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::string_view kApart = "#weights";
-constexpr std::uint64_t kApartBytesMin = 32;  ///< More than four reals of any type.
+constexpr std::string_view kPlaceholder = "#weights";  ///< In place of data that stay in their file.
+constexpr std::uint64_t kLeftBytesMin = 32;            ///< More than four reals of any type.
 
 /// Adds all tensors whose data are in other files, in the message and the messages within it.
 void find_external(google::protobuf::Message& message, std::vector<onnx::TensorProto*>& found) {
@@ -141,8 +141,8 @@ Status read_into_tensor(const Place& place) {
   return {};
 }
 
-/// Marks the tensor in the model, and returns where its data are.
-Result<StoredTensor> set_apart(const Place& place) {
+/// Puts the placeholder into the tensor, and returns where its data are.
+Result<StoredTensor> leave_in_file(const Place& place) {
   onnx::TensorProto& tensor = *place.tensor;
   StoredTensor stored{.name = tensor.name(),
                       .dtype = dtype_of_reals(tensor),
@@ -157,7 +157,7 @@ Result<StoredTensor> set_apart(const Place& place) {
   }
   tensor.clear_external_data();
   tensor.clear_data_location();
-  tensor.set_raw_data(std::string{kApart});
+  tensor.set_raw_data(std::string{kPlaceholder});
   return stored;
 }
 
@@ -184,23 +184,22 @@ Status add_external_data(OnnxFile& file, const std::filesystem::path& folder, st
   }
   const bool is_large = total > most;
   std::ranges::stable_sort(places, std::ranges::greater{}, &Place::length);
-  const auto inside = std::ranges::stable_partition(places, [&](const Place& place) {
-    const bool is_apart = is_large && total > most / 8 && place.length > kApartBytesMin &&
-                          initialisers.contains(place.tensor) && !dtype_of_reals(*place.tensor).empty();
-    total -= is_apart ? place.length : 0;
-    return is_apart;
+  const auto read = std::ranges::stable_partition(places, [&](const Place& place) {
+    const bool stays_in_file = is_large && total > most / 8 && place.length > kLeftBytesMin &&
+                               initialisers.contains(place.tensor) && !dtype_of_reals(*place.tensor).empty();
+    total -= stays_in_file ? place.length : 0;
+    return stays_in_file;
   });
   if (total > most) {
-    return fail(ErrorCode::kData,
-                fmt::format("without its weights, the model has {} B, but at most {} B are supported", grouped(total),
-                            grouped(most)));
+    return fail(ErrorCode::kData, fmt::format("without its weights, the model has {} B, but at most {} B are supported",
+                                              grouped(total), grouped(most)));
   }
   file.bytes = {};
-  for (const Place& place : std::ranges::subrange(places.begin(), inside.begin())) {
-    POPRUN_ASSIGN(StoredTensor stored, set_apart(place));
+  for (const Place& place : std::ranges::subrange(places.begin(), read.begin())) {
+    POPRUN_ASSIGN(StoredTensor stored, leave_in_file(place));
     file.weights.push_back(std::move(stored));
   }
-  for (const Place& place : inside) {
+  for (const Place& place : read) {
     POPRUN_TRY(read_into_tensor(place));
   }
   file.bytes = model.SerializeAsString();

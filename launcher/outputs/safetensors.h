@@ -32,8 +32,8 @@ struct StoredTensor {
   std::string dtype;
   std::vector<std::int64_t> shape;
   std::string path;
-  std::uint64_t offset = 0;  ///< Of its first byte in the file.
-  std::uint64_t bytes = 0;   ///< Row-major and little-endian.
+  std::uint64_t offset = 0;  ///< Position of the first byte in the file.
+  std::uint64_t bytes = 0;   ///< Size of the data, which are row-major and little-endian.
 };
 
 struct TensorEntry {

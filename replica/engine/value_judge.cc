@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/half.h"
+#include "replica/ops/face/operator.h"
 #include "replica/ops/face/simd.h"
 
 namespace poprun {
@@ -15,11 +16,6 @@ namespace {
 constexpr std::uint32_t kExponent32 = 0x7F800000U;
 constexpr std::uint16_t kExponent16 = 0x7C00U;
 constexpr Half kLargest16 = 0x7BFFU;
-
-constexpr std::string_view kCtcLoss = "ctc_loss";
-constexpr const char* kUnaligned =
-    "the labels of a sequence do not fit in its frames, of which each label needs one, and so does each blank between "
-    "equal labels; shorten the labels, or let the model output more frames";
 
 /// Returns the largest exponent field of `n` numbers.
 POPRUN_SIMD std::uint32_t largest_exponent(const std::uint32_t* bits, std::int64_t n) {
@@ -114,9 +110,9 @@ Status ValueJudge::blame(std::uint32_t result, const NotFinite& fault, const pro
       return failure(tensor, *found, "read by " + step.operation());
     }
   }
-  // With finite logits, nothing else makes this loss infinite.
-  const bool unaligned = step.operation() == kCtcLoss && fault.what == kInfinity;
-  return failure(result, fault, "produced by " + step.operation(), unaligned ? kUnaligned : nullptr);
+  const Operator* op = find_operator(step.operation());
+  const bool is_explained = op != nullptr && fault.what == kInfinity && result == step.outputs(0);
+  return failure(result, fault, "produced by " + step.operation(), is_explained ? op->infinite_because : nullptr);
 }
 
 Status ValueJudge::check(std::span<const std::uint32_t> tensors, std::string_view use) const {

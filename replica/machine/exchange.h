@@ -14,7 +14,8 @@
 #include "replica/machine/machine.h"
 #include "replica/ports/communicator.h"
 
-/// Code shared by the exchanges between replicas: the spelling of reductions, and groups of replicas.
+/// Code shared by the exchanges between replicas: the spelling of reductions, groups of replicas, and the time of
+/// taking a replica's own part of a tensor.
 namespace poprun {
 
 /// Spelling of reductions in graphs and Programs.
@@ -86,6 +87,14 @@ inline Attributes group_attributes(std::int64_t group) {
     attributes.set(kGroupAttribute, group);
   }
   return attributes;
+}
+
+/// Returns the device time of an operation that copies its outputs within the tiles.
+inline DeviceTime time_of_copy_within_tiles(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
+                                            const Operation& operation) {
+  Work work;
+  work.memory_traffic = graph.bytes(operation.outputs) * 2;
+  return time_of_work(device, work);
 }
 
 }  // namespace poprun

@@ -69,14 +69,6 @@ DeviceTime time_scatter(const Device& device, const ReplicaSystem& system, const
   return time_of_scatter(device, graph.bytes(operation.inputs), system.replicas, system.ipus_per_replica);
 }
 
-/// Models a copy within the tiles.
-DeviceTime time_own(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                    const Operation& operation) {
-  Work work;
-  work.memory_traffic = graph.bytes(operation.outputs) * 2;
-  return time_of_work(device, work);
-}
-
 void lower(const Operation& operation, proto::Rows& rows) {
   rows.set_from(index_of(operation.inputs[0]));
   rows.set_to(index_of(operation.outputs[0]));
@@ -203,7 +195,8 @@ std::vector<MachineOperation> operations() {
            tensors_gather, prepare_gather},
           {kScatter, proto::Step::kScatterRows, Spends::kWaitingForReplicas, verify_scatter, time_scatter,
            lower_scatter, tensors_scatter, prepare_scatter},
-          {kOwn, proto::Step::kOwnRows, Spends::kComputing, verify_own, time_own, lower_own, tensors_own, prepare_own}};
+          {kOwn, proto::Step::kOwnRows, Spends::kComputing, verify_own, time_of_copy_within_tiles, lower_own,
+           tensors_own, prepare_own}};
 }
 
 }  // namespace machine::rows

@@ -104,14 +104,6 @@ Status verify_shard(const Graph& graph, const Operation& operation) {
   return verify_shards(graph, kShard, operation.inputs, operation.outputs);
 }
 
-/// Models a copy within the tiles.
-DeviceTime time_shard(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
-                      const Operation& operation) {
-  Work work;
-  work.memory_traffic = graph.bytes(operation.outputs) * 2;
-  return time_of_work(device, work);
-}
-
 void lower_shard(const Operation& operation, proto::Step& step) {
   add_tensors(operation.inputs, *step.mutable_shard()->mutable_tensors());
   add_tensors(operation.outputs, *step.mutable_shard()->mutable_shards());
@@ -296,8 +288,8 @@ Result<std::unique_ptr<Action>> prepare_scatter(const proto::Step& step, Machine
 }  // namespace
 
 std::vector<MachineOperation> operations() {
-  return {{kShard, proto::Step::kShard, Spends::kComputing, verify_shard, time_shard, lower_shard, tensors_shard,
-           prepare_shard},
+  return {{kShard, proto::Step::kShard, Spends::kComputing, verify_shard, time_of_copy_within_tiles, lower_shard,
+           tensors_shard, prepare_shard},
           {kAllGather, proto::Step::kAllGather, Spends::kWaitingForReplicas, verify_gather, time_gather, lower_gather,
            tensors_gather, prepare_gather},
           {kReduceScatter, proto::Step::kReduceScatter, Spends::kWaitingForReplicas, verify_scatter, time_scatter,

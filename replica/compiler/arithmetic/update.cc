@@ -175,7 +175,7 @@ std::set<TensorId> embedding_tables(const Region& forward) {
   std::set<TensorId> added;
   std::set<TensorId> tables;
   for (const Operation& operation : forward.operations) {
-    if (operation.kind == "add") {
+    if (operation.kind == kinds::kAdd) {
       added.insert(operation.inputs.begin(), operation.inputs.end());
     }
   }

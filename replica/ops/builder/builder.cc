@@ -173,46 +173,35 @@ void Builder::keep_f32(TensorId id) {
   }
 }
 
-std::optional<TensorId> Builder::add_rows(TensorId operand, std::int64_t rows, const std::string& name) {
+template <typename Rows>
+TensorId Builder::add_rows(TensorId operand, std::int64_t multiplier, std::int64_t divisor, const std::string& name) {
   if (!status_) {
-    return std::nullopt;
+    return TensorId{0};
   }
   if (naming_ == Naming::kModel && graph_.has(prefix_ + name)) {
     blame(prefix_ + name, "this name is taken by another tensor");
-    return std::nullopt;
+    return TensorId{0};
   }
   Tensor added{prefix_ + name, type(operand), graph_.tensor(operand).role};
-  added.type.shape.at(0) = rows;
+  added.type.shape.at(0) = added.type.shape.at(0) * multiplier / divisor;
   added.role = added.role == Role::kActivation ? Role::kActivation : Role::kMetric;
   added.keeps_f32 = graph_.tensor(operand).keeps_f32;
-  return graph_.add_tensor(std::move(added));
+  const TensorId result = graph_.add_tensor(std::move(added));
+  append(Rows{operand, result}.operation());
+  graph_.at(place_).operations.back().origin = origin_;
+  return result;
 }
 
 TensorId Builder::gather_rows(TensorId own, std::int64_t replicas, const std::string& name) {
-  const auto all = add_rows(own, status_ ? type(own).shape.at(0) * replicas : 0, name);
-  if (all) {
-    append(GatherRows{own, *all}.operation());
-    graph_.at(place_).operations.back().origin = origin_;
-  }
-  return all.value_or(TensorId{0});
+  return add_rows<GatherRows>(own, replicas, 1, name);
 }
 
 TensorId Builder::scatter_rows(TensorId all, std::int64_t replicas, const std::string& name) {
-  const auto own = add_rows(all, status_ ? type(all).shape.at(0) / replicas : 0, name);
-  if (own) {
-    append(ScatterRows{all, *own}.operation());
-    graph_.at(place_).operations.back().origin = origin_;
-  }
-  return own.value_or(TensorId{0});
+  return add_rows<ScatterRows>(all, 1, replicas, name);
 }
 
 TensorId Builder::own_rows(TensorId all, std::int64_t replicas, const std::string& name) {
-  const auto own = add_rows(all, status_ ? type(all).shape.at(0) / replicas : 0, name);
-  if (own) {
-    append(OwnRows{all, *own}.operation());
-    graph_.at(place_).operations.back().origin = origin_;
-  }
-  return own.value_or(TensorId{0});
+  return add_rows<OwnRows>(all, 1, replicas, name);
 }
 
 std::vector<TensorId> Builder::stream_in(const std::string& stream, const std::vector<std::string>& names,

@@ -91,8 +91,9 @@ class Builder {
   std::optional<std::vector<TensorType>> checked(const std::string& kind, const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes, const std::string& name);
 
-  /// Adds a tensor for rows of `operand`, with `rows` of them. Returns nothing after an error.
-  std::optional<TensorId> add_rows(TensorId operand, std::int64_t rows, const std::string& name);
+  /// Adds the operation Rows from `operand` to a tensor whose number of rows is multiplied and divided by these.
+  template <typename Rows>
+  TensorId add_rows(TensorId operand, std::int64_t multiplier, std::int64_t divisor, const std::string& name);
 
   void blame(const std::string& name, const std::string& what);  ///< Sets the sticky error to kBug.
   /// Returns the existing tensor with that name, if any. Sets a kBug error if its type or role is different.

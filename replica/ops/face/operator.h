@@ -158,6 +158,10 @@ struct Operator {
   /// micro-batches.
   bool reads_moment = false;
 
+  /// Why output 0 can be infinite although all inputs are finite, and what to do about it, for an operator where only
+  /// the data can cause this. Null for the others, whose numbers have grown too large.
+  const char* infinite_because = nullptr;
+
   /// Output 0 may reuse the buffer of any of these inputs if the types are equal. Results are bit-identical, because
   /// element i of the output depends only on element i of each input, or the kernel overwrites an element only after
   /// its last use.

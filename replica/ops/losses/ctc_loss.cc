@@ -233,8 +233,12 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{kKind, shape, gradient, work, numerics},
-          {kGradient, gradient_shape, nullptr, gradient_work, gradient_numerics}};
+  Operator loss{kKind, shape, gradient, work, numerics};
+  loss.infinite_because =
+      "the labels of a sequence do not fit in its frames, of which each label needs one, and so does each blank "
+      "between "
+      "equal labels; shorten the labels, or let the model output more frames";
+  return {std::move(loss), {kGradient, gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 
 }  // namespace poprun::ops::ctc_loss

@@ -629,7 +629,7 @@ TEST_F(HostStreamTest, RequestsWithoutEndDoNotMakeItGrow) {
       ASSERT_EQ(status.error_code(), token == token_ ? grpc::StatusCode::OK : grpc::StatusCode::UNAUTHENTICATED);
     }
   };
-#ifdef __has_feature  // Of clang, which compiles the tests with AddressSanitizer.
+#ifdef __has_feature  // Only clang has this, and only clang builds the tests with AddressSanitizer.
   if (__has_feature(address_sanitizer)) {
     GTEST_SKIP() << "AddressSanitizer keeps freed memory";
   }

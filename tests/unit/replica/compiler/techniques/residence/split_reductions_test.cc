@@ -13,7 +13,7 @@
 namespace poprun {
 namespace {
 
-/// a and b are joined from slices; c has none.
+/// The job joins a and b from slices. c is not sliced.
 constexpr std::string_view kTensors = R"(
     tensor a.0 : f32[2] gradient
     tensor a.1 : f32[2] gradient
