@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tests/unit/replica/ops/case.h"
 
@@ -47,29 +48,47 @@ double place(double g, std::int64_t size, const std::string& coordinates) {
   return coordinates == "pixels" ? g : coordinates == "corners" ? (g + 1) / 2 * (n - 1) : ((g + 1) * n - 1) / 2;
 }
 
-/// Adds up all pixels around the image, each with its weight. The grid has the coordinates of P places per image.
+/// A pixel that a place reads along one dimension, and its weight.
+struct Read {
+  std::int64_t pixel;
+  double weight;
+};
+
+/// Returns all pixels in and around an image that have a weight at place p.
+std::vector<Read> reads_at(double p, std::int64_t size, const Attributes& a) {
+  std::vector<Read> reads;
+  for (std::int64_t at = -kBeyond; at < size + kBeyond; ++at) {
+    const double w = weight(p - static_cast<double>(at), a.text("mode"));
+    if (const std::int64_t pixel = pixel_at(at, size, a); pixel >= 0 && w != 0) {
+      reads.push_back({pixel, w});
+    }
+  }
+  return reads;
+}
+
+/// Adds up all pixels in and around the image, each with its weight. The grid has the coordinates of P places per
+/// image.
 Arrays grid_sampled(const Arrays& in, const Attributes& a) {
   const Shape& x = in[0].shape;
   const std::int64_t d = in[1].shape.back();
   Array y({x[0], x[1], in[1].shape[1]});
-  Shape around;
-  for (std::int64_t k = 0; k < d; ++k) {
-    around.push_back(x[static_cast<std::size_t>(k + 2)] + 2 * kBeyond);
-  }
   for_each_index(y.shape, [&](const Shape& i) {
-    for_each_index(around, [&](const Shape& pixel) {
+    std::vector<std::vector<Read>> reads;
+    Shape counts;
+    for (std::int64_t k = 0; k < d; ++k) {
+      const std::int64_t size = x[static_cast<std::size_t>(k + 2)];
+      reads.push_back(reads_at(place(in[1]({i[0], i[2], d - 1 - k}), size, a.text("coordinates")), size, a));
+      counts.push_back(std::ssize(reads.back()));
+    }
+    for_each_index(counts, [&](const Shape& chosen) {
       double w = 1;
       Shape from = {i[0], i[1]};
-      for (std::int64_t k = 0; k < d; ++k) {
-        const auto dim = static_cast<std::size_t>(k);
-        const double p = place(in[1]({i[0], i[2], d - 1 - k}), x[dim + 2], a.text("coordinates"));
-        const std::int64_t at = pixel[dim] - kBeyond;
-        w *= weight(p - static_cast<double>(at), a.text("mode"));
-        from.push_back(pixel_at(at, x[dim + 2], a));
-        w = from.back() < 0 ? 0 : w;
-        from.back() = std::max<std::int64_t>(from.back(), 0);
+      for (std::size_t k = 0; k < reads.size(); ++k) {
+        const Read& read = reads[k][static_cast<std::size_t>(chosen[k])];
+        w *= read.weight;
+        from.push_back(read.pixel);
       }
-      y(i) += w == 0 ? 0 : w * in[0](from);
+      y(i) += w * in[0](from);
     });
   });
   return {y};
