@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Every job in deploy/examples takes its first steps."""
+import json
 import re
 import unittest
 
@@ -45,9 +46,13 @@ class Examples(JobTest):
 
     def test_bert_large_of_a_pod_needs_its_recomputation(self):
         config = (ROOT / "deploy/examples/pods/bert-large.cfg").read_text()
-        job = self.start("profile", "--no-run", "--pipeline.recomputation", "none", config=config)
-        self.assertEqual(job.wait(), 86, job.stderr)
-        self.assertIn("does not fit", job.stdout)
+        fits = {}
+        for recomputation in ("layer", "none"):
+            job = self.start("estimate", "--compile", "--format", "json", "--pipeline.recomputation", recomputation,
+                             config=config)
+            self.assertEqual(job.wait(), 0, job.stderr)
+            fits[recomputation] = json.loads(job.stdout)["jobs"][0]["compiled"]["fits"]
+        self.assertEqual(fits, {"layer": True, "none": False})
 
 
 if __name__ == "__main__":
