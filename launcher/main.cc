@@ -194,6 +194,12 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     }
     return suggest_next(estimate(*options, console), *options, console);
   }
+  if (options->subcommand() == Subcommand::kScale) {
+    for (const std::string& note : options->notes) {
+      console.say(fmt::format("note: {}", note));
+    }
+    return scale(*options, console);
+  }
   if (options->subcommand() == Subcommand::kValidate) {
     return validate(*options, console);
   }

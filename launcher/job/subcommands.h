@@ -17,6 +17,11 @@ int list_models(const Options& options, Console& console);
 /// how much memory the job needs or, with --vary, how much each job derived from it needs. Returns the exit code.
 int estimate(const Options& options, Console& console);
 
+/// Runs `poprun-emu scale`: compiles the job for each number of replicas, in weak and in strong scaling, and prints
+/// tables or data. Returns the exit code: 0 whether or not the jobs fit, or that of the first job that cannot be
+/// compiled.
+int scale(const Options& options, Console& console);
+
 /// Runs --dry-run. It asks the data server what the dataset contains, and compiles the job. Then it prints whether the
 /// job fits, where it would run with which options, and a description of the Program. It starts no replica and creates
 /// no file. Returns 0 or, if one of these steps fails, the exit code with which the job would have failed.

@@ -233,6 +233,14 @@ Status resolve_instances(Options& options) {
   if (topology.num_instances() == 0) {
     topology.set_num_instances(replicas);
   }
+  constexpr std::uint32_t kReplicasRunMax = 4096;
+  const bool is_planned = options.subcommand() == Subcommand::kScale || options.subcommand() == Subcommand::kEstimate;
+  if (replicas > kReplicasRunMax && !is_planned) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--num-replicas = {}: a job can have at most {} replicas; the subcommands "
+                            "estimate and scale plan more",
+                            replicas, grouped(kReplicasRunMax)));
+  }
   const std::uint32_t instances = topology.num_instances();
   if (instances > replicas) {
     return fail(

@@ -288,7 +288,13 @@ std::span<const SubcommandRow> subcommands() {
       {Subcommand::kReport, "report", "Write report.html, which shows jobs in a browser",
        "Write report.html, which shows the jobs of some folders in a browser",
        "Takes the output folders of one or several jobs instead of a train.cfg, and writes report.html to --output-dir "
-       "(default: the first of these folders). The file needs no network."}};
+       "(default: the first of these folders). The file needs no network."},
+      {Subcommand::kScale, "scale", "Show the device time of a step for each of many numbers of replicas",
+       "Show the device time and memory of a step for each of many numbers of replicas",
+       "Compiles the job for each number, and executes nothing. In weak scaling, each replica keeps its batch; in "
+       "strong "
+       "scaling, all replicas together keep the batch of the first number. Efficiency compares the samples/s of a "
+       "replica with those of the first number. The number of replicas in train.cfg or after -n has no effect."}};
   return all;
 }
 
@@ -351,8 +357,11 @@ Status check_subcommand(Subcommand subcommand, std::span<const Written> written)
   for (const Written& w : written) {
     const SubcommandRow* const owner = owner_of(*w.row);
     if (owner != nullptr && owner->subcommand != subcommand) {
-      return fail(ErrorCode::kUsage, fmt::format("{} belongs to the subcommand {}; usage: {}", w.place, owner->name,
-                                                 usage_line(owner->subcommand)));
+      const OptionRow* const meant = find_row("num-" + w.row->name);
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} belongs to the subcommand {};{} usage: {}", w.place, owner->name,
+                              meant == nullptr ? "" : fmt::format(" did you mean --{}?", meant->name),
+                              usage_line(owner->subcommand)));
     }
   }
   return {};

@@ -14,6 +14,8 @@
 namespace poprun::launcher {
 namespace {
 
+constexpr std::int64_t kReplicasMax = 65'536;  ///< Of planned jobs: Pods have up to 64k IPUs.
+
 /// The value of --help: a topic or, as for any flag, a boolean.
 struct HelpTopic {
   std::vector<std::string> choices = help_topics();
@@ -57,8 +59,8 @@ Rows general() {
   OptionRow verbose =
       many(Arity::kFlag,
            row("general", "verbose", "", "0",
-               "Show more: -v all options and a pipeline's schedule (--dry-run) or the processes (a run); -vv also "
-               "mpirun's command, all IPUs and each pass, or debug lines",
+               "Show more: -v all options and the schedule (--dry-run), or the processes (a run); -vv also mpirun's "
+               "command, all IPUs and passes, or debug lines",
                Verbosity{}, into(&Options::verbosity)));
   return {
       with_letter('h', help),
@@ -87,7 +89,7 @@ Rows general() {
 
 Rows placement() {
   return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas ([job] replicas)",
-                               Integer{1, 4096}, Field("topology.num-replicas"))),
+                               Integer{1, kReplicasMax}, Field("topology.num-replicas"))),
           row("placement", "num-instances", "N", "",
               "Number of processes; the replicas are divided evenly among them (default: one process per replica)",
               Integer{1, 4096}, Field("topology.num-instances")),
@@ -312,11 +314,18 @@ Rows validate() {
                    })))};
 }
 
+Rows scale() {
+  return {row("scale", "replicas", "LIST", "16,64,256,1024,4096,16384,65536", "Numbers of replicas, in rising order",
+              Integers{1, kReplicasMax},
+              in_request<ScaleRequest>(
+                  [](ScaleRequest& scale, const std::vector<std::int64_t>& replicas) { scale.replicas = replicas; }))};
+}
+
 }  // namespace
 
 Rows command_rows() {
   return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), metrics(), timeouts(),
-                 check(), estimate(), profile(), validate()});
+                 check(), estimate(), profile(), validate(), scale()});
 }
 
 Rows compatibility_rows() {

@@ -39,6 +39,7 @@ std::string next_command(const Options& options) {
       return command(options, "", false);
     case Subcommand::kValidate:
     case Subcommand::kReport:
+    case Subcommand::kScale:
       return "";
   }
   return "";

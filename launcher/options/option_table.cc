@@ -24,6 +24,7 @@ std::span<const Section> sections() {
                                            {"estimate", "Subcommand estimate"},
                                            {"profile", "Subcommand profile"},
                                            {"validate", "Subcommand validate"},
+                                           {"scale", "Subcommand scale"},
                                            {"model", "Model"},
                                            {"data", "Data"},
                                            {"training", "Training"},

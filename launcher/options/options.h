@@ -23,7 +23,7 @@ namespace poprun::launcher {
 enum class Origin : std::uint8_t { kDefault, kFile, kEnvironment, kCommandLine };
 
 /// The subcommand. `subcommands` in command_line.h returns the word for each.
-enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate, kReport };
+enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile, kValidate, kReport, kScale };
 
 /// The value of one row as the user would write it, and its origin. --dry-run shows both.
 struct Setting {
@@ -146,8 +146,14 @@ struct ReportRequest {
   std::vector<std::string> folders;  ///< Output folders of jobs; at least one after parsing.
 };
 
+struct ScaleRequest {
+  std::vector<std::int64_t> replicas;  ///< Not empty after parsing.
+  std::vector<VariedJob> jobs;         ///< The job with each number of replicas.
+};
+
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.
-using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest, ValidateRequest, ReportRequest>;
+using Request = std::variant<RunRequest, CheckRequest, EstimateRequest, ProfileRequest, ValidateRequest, ReportRequest,
+                             ScaleRequest>;
 
 /// A result that somebody published for real IPUs, with which `poprun-emu validate` compares the job of a file. The
 /// members are the keys of the file's section [published], which nothing else reads.

@@ -181,8 +181,64 @@ Result<const OptionRow*> varied_row(const std::string& key) {
                           meant.empty() ? "see poprun-emu --help all" : fmt::format("did you mean {}?", meant)));
 }
 
-/// Resolves a job for each value of --vary, as if that value were on the command line.
+Request request_of(Subcommand subcommand) {
+  switch (subcommand) {
+    case Subcommand::kRun:
+      return RunRequest{};
+    case Subcommand::kCheck:
+      return CheckRequest{};
+    case Subcommand::kEstimate:
+      return EstimateRequest{};
+    case Subcommand::kProfile:
+      return ProfileRequest{};
+    case Subcommand::kValidate:
+      return ValidateRequest{};
+    case Subcommand::kReport:
+      return ReportRequest{};
+    case Subcommand::kScale:
+      return ScaleRequest{};
+  }
+  return RunRequest{};
+}
+
+/// Returns a job for each value of a row, as if that value were on the command line. `place` names the option that asks
+/// for these jobs. Adds the notes of all jobs to `options`.
+Result<std::vector<VariedJob>> varied_jobs(Options& options, std::vector<Written> written, const OptionRow& row,
+                                           const std::string& place, const std::vector<std::string>& values) {
+  std::vector<VariedJob> jobs;
+  written.push_back({&row, "", place, Origin::kCommandLine});
+  for (const std::string& value : values) {
+    written.back().value = value;
+    Options one;
+    one.request = request_of(options.subcommand());
+    one.config_file = options.config_file;
+    Mistakes mistakes;
+    give_values(one, written, mistakes);
+    POPRUN_TRY(mistakes.status());
+    if (const std::vector<std::string> broken = check_together(one); !broken.empty()) {
+      return fail(ErrorCode::kUsage, fmt::format("{} = {}: {}", place, value, broken[0]));
+    }
+    for (const std::string& note : one.notes) {
+      if (std::ranges::find(options.notes, note) == options.notes.end()) {
+        options.notes.push_back(note);
+      }
+    }
+    jobs.push_back({value, one.config});
+  }
+  return jobs;
+}
+
+/// Resolves the jobs of --vary or of `scale`.
 Status resolve_variation(Options& options, std::vector<Written> written) {
+  if (auto* const scale = std::get_if<ScaleRequest>(&options.request)) {
+    std::vector<std::string> values;
+    std::ranges::transform(scale->replicas, std::back_inserter(values),
+                           [](auto count) { return std::to_string(count); });
+    POPRUN_ASSIGN(scale->jobs,
+                  varied_jobs(options, std::move(written), *find_row("num-replicas"), "--replicas", values));
+    options.config = scale->jobs.front().config;
+    return {};
+  }
   auto* const estimate = std::get_if<EstimateRequest>(&options.request);
   if (estimate == nullptr || estimate->varied.key.empty()) {
     return {};
@@ -193,25 +249,8 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   }
   POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
   varied.key = row->name;
-  written.push_back({row, "", fmt::format("--vary {}", row->name), Origin::kCommandLine});
-  for (const std::string& value : varied.values) {
-    written.back().value = value;
-    Options one;
-    one.request = EstimateRequest{};
-    one.config_file = options.config_file;
-    Mistakes mistakes;
-    give_values(one, written, mistakes);
-    POPRUN_TRY(mistakes.status());
-    if (const std::vector<std::string> broken = check_together(one); !broken.empty()) {
-      return fail(ErrorCode::kUsage, fmt::format("--vary {} = {}: {}", row->name, value, broken[0]));
-    }
-    for (const std::string& note : one.notes) {
-      if (std::ranges::find(options.notes, note) == options.notes.end()) {
-        options.notes.push_back(note);
-      }
-    }
-    varied.jobs.push_back({value, one.config});
-  }
+  POPRUN_ASSIGN(varied.jobs,
+                varied_jobs(options, std::move(written), *row, fmt::format("--vary {}", row->name), varied.values));
   return {};
 }
 
@@ -233,24 +272,6 @@ Status add_model_config(std::vector<Written>& written) {
   std::ranges::move(written, std::back_inserter(all));
   written = std::move(all);
   return {};
-}
-
-Request request_of(Subcommand subcommand) {
-  switch (subcommand) {
-    case Subcommand::kRun:
-      return RunRequest{};
-    case Subcommand::kCheck:
-      return CheckRequest{};
-    case Subcommand::kEstimate:
-      return EstimateRequest{};
-    case Subcommand::kProfile:
-      return ProfileRequest{};
-    case Subcommand::kValidate:
-      return ValidateRequest{};
-    case Subcommand::kReport:
-      return ReportRequest{};
-  }
-  return RunRequest{};
 }
 
 /// Returns whether the request is about a job, so that a train.cfg must be given.
@@ -350,7 +371,8 @@ Result<Options> parse(std::span<const std::string> args, const Environment& envi
   give_values(options, written, mistakes);
   POPRUN_TRY(mistakes.status());
   POPRUN_TRY(check_format(options));
-  for (std::string& broken : check_together(options)) {
+  const bool scales = subcommand == Subcommand::kScale;  // Rules are checked for each number of replicas.
+  for (std::string& broken : scales ? std::vector<std::string>{} : check_together(options)) {
     mistakes.add_rule(std::move(broken), written);
   }
   POPRUN_TRY(mistakes.status());

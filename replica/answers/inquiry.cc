@@ -10,6 +10,7 @@
 #include "proto/inquiry.pb.h"
 #include "replica/answers/job_answers.h"
 #include "replica/answers/micro.h"
+#include "replica/answers/scaling.h"
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/pass_states.h"
 #include "replica/compilation/profile.h"
@@ -194,6 +195,9 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--estimate") {
     return answer_with(input, answer_estimate);
   }
+  if (arguments.size() == 1 && arguments[0] == "--scale") {
+    return answer_with(input, answer_scale);
+  }
   if (arguments.size() == 1 && arguments[0] == "--profile") {
     return answer_with(input, answer_profile);
   }
@@ -208,7 +212,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   }
   return {"",
           fail(ErrorCode::kUsage, fmt::format("poprun-emu-replica: unknown question '{}'; available: --list-models, "
-                                              "--compile, --estimate, --profile, --micro, --check-model",
+                                              "--compile, --estimate, --profile, --scale, --micro, --check-model",
                                               fmt::join(arguments, " ")))};
 }
 

@@ -413,7 +413,10 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({"--sequence-length=3"}),
             "--sequence-length: unknown option; did you mean --model.sequence-length or "
             "--data.sequence-length?");
-  EXPECT_EQ(error_of({"--replicas", "3"}), "--replicas: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(
+      error_of({"--replicas", "3"}),
+      "--replicas belongs to the subcommand scale; did you mean --num-replicas? usage: poprun-emu scale [options] "
+      "train.cfg");
   EXPECT_EQ(error_of({"--lr", "3"}), "--lr: unknown option; did you mean --training.learning-rate?");
   EXPECT_EQ(error_of({"--training.lr=3"}), "--training.lr: unknown option; did you mean --training.learning-rate?");
   EXPECT_EQ(error_of({"--np", "3"}), "--np: unknown option; did you mean --num-replicas?");
@@ -515,9 +518,9 @@ TEST(Options, OutsideOfSectionsCannotStandInTheFile) {
 }
 
 TEST(Options, WrongValuesSayWhatIsAllowed) {
-  EXPECT_EQ(error_of({"-n", "0"}), "--num-replicas = 0 is not allowed; allowed: an integer from 1 to 4096");
-  EXPECT_EQ(error_of({"-n", "-3"}), "--num-replicas = -3 is not allowed; allowed: an integer from 1 to 4096");
-  EXPECT_EQ(error_of({"-n", "3x"}), "--num-replicas = 3x is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({"-n", "0"}), "--num-replicas = 0 is not allowed; allowed: an integer from 1 to 65536");
+  EXPECT_EQ(error_of({"-n", "-3"}), "--num-replicas = -3 is not allowed; allowed: an integer from 1 to 65536");
+  EXPECT_EQ(error_of({"-n", "3x"}), "--num-replicas = 3x is not allowed; allowed: an integer from 1 to 65536");
   EXPECT_EQ(error_of({}, "[training]\noptimizer = adam\nnesterov = true\n"),
             "training.nesterov = true needs training.optimizer = momentum, but it is adam");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rate = fast\n"),

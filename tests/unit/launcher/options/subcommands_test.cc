@@ -71,6 +71,29 @@ std::string next_of(const Args& args) {
   return options ? next_command(*options) : options.error().message;
 }
 
+TEST(Scale, MakesAJobForEachNumberOfReplicas) {
+  const auto options = parse({"scale", "train.cfg", "-n", "3", "--replicas", "4,65536"}, "[training]\nsteps = 7\n");
+
+  ASSERT_TRUE(options) << options.error().message;
+  const auto& scale = std::get<ScaleRequest>(options->request);
+  ASSERT_EQ(scale.jobs.size(), 2U);
+  EXPECT_EQ(scale.jobs[0].config.topology().num_replicas(), 4U);
+  EXPECT_EQ(scale.jobs[1].config.topology().num_replicas(), 65'536U);
+  EXPECT_EQ(scale.jobs[1].config.training().steps(), 7U);
+  EXPECT_EQ(std::get<ScaleRequest>(parse({"scale", "train.cfg"})->request).jobs.size(), 7U);
+}
+
+TEST(Scale, RefusesNumbersThatDoNotSuitTheJob) {
+  EXPECT_THAT(error_of({"scale", "train.cfg", "--replicas", "0"}), HasSubstr("--replicas = 0 is not allowed"));
+  EXPECT_THAT(error_of({"scale", "train.cfg", "--replicas", "65537"}), HasSubstr("--replicas = 65537 is not allowed"));
+  EXPECT_THAT(error_of({"scale", "train.cfg", "--replicas", "2,3", "--model.norm-span", "2"}),
+              StartsWith("--replicas = 3: "));
+  EXPECT_THAT(error_of({"train.cfg", "--replicas", "2"}), HasSubstr("--replicas belongs to the subcommand scale"));
+  EXPECT_EQ(error_of({"-n", "4097", "train.cfg"}),
+            "--num-replicas = 4097: a job can have at most 4,096 replicas; the subcommands estimate and scale plan "
+            "more");
+}
+
 TEST(NextCommand, ContinuesWithTheSameJob) {
   EXPECT_EQ(next_of({"estimate", "--by-layer", "-n", "4", "train.cfg"}), "poprun-emu --dry-run -n 4 train.cfg");
   EXPECT_EQ(next_of({"--dry-run", "-vv", "--model", "gpt2", "--output-dir", "x", "a b.cfg"}),
@@ -127,7 +150,7 @@ TEST(Subcommands, AreSuggestedForAWordThatIsNoFile) {
   EXPECT_EQ(complaint_of({"model", "-n", "4"}), "no file and no subcommand called 'model'; did you mean models?");
   EXPECT_THAT(complaint_of({"job42"}),
               StartsWith("no file and no subcommand called 'job42'; the subcommands are check, "
-                         "estimate, profile, validate, report, models, help"));
+                         "estimate, profile, validate, report, scale, models, help"));
   EXPECT_EQ(complaint_of({"./chek"}), "./chek: no such file");
   EXPECT_EQ(complaint_of({"training.steps=5"}), "training.steps=5: no such file; did you mean --training.steps=5?");
   EXPECT_EQ(complaint_of({"profile", "job42"}), "job42: no such file");

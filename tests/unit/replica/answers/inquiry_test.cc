@@ -344,6 +344,48 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
               HasSubstr("'fc2.weight' has elements of type i64"));
 }
 
+/// Returns the answer about small-cnn on two IPUs per replica, with that many replicas and micro-batches.
+proto::ScaledJob scaled(std::uint32_t replicas, std::uint32_t micro_batches) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 4));
+  job.mutable_config()->mutable_topology()->set_num_replicas(replicas);
+  job.mutable_config()->mutable_training()->set_gradient_accumulation(micro_batches);
+  std::istringstream input(job.SerializeAsString());
+  const Answer answer = answer_inquiry({"--scale"}, input);
+  EXPECT_TRUE(answer.status) << answer.status.error().message;
+  proto::ScaledJob scaled;
+  EXPECT_TRUE(scaled.ParseFromString(answer.message));
+  return scaled;
+}
+
+TEST(Scale, DividesAStepIntoPartsThatAddUpToIt) {
+  for (const std::uint32_t replicas : {1U, 3U, 65'536U}) {
+    const proto::ScaledJob job = scaled(replicas, 6);
+    EXPECT_EQ(job.ipus(), 2 * std::uint64_t{replicas});
+    EXPECT_EQ(job.batch_sizes().global_batch_size(), 24 * std::uint64_t{replicas});
+    EXPECT_NEAR(
+        job.tile_seconds() + job.all_reduce_seconds() + job.copy_seconds() + job.host_seconds() + job.idle_seconds(),
+        job.step_seconds(), 1e-9 * job.step_seconds());
+    EXPECT_DOUBLE_EQ(job.samples_per_second() * job.step_seconds(),
+                     static_cast<double>(job.batch_sizes().global_batch_size()));
+    EXPECT_GT(job.copy_seconds(), 0);
+    EXPECT_GT(job.idle_seconds(), 0);
+    EXPECT_TRUE(job.fits());
+    EXPECT_LT(job.peak_bytes(), job.capacity_bytes());
+  }
+}
+
+TEST(Scale, OnlyTheExchangeBetweenReplicasDependsOnTheirNumber) {
+  const proto::ScaledJob alone = scaled(1, 6);
+  EXPECT_EQ(alone.all_reduce_seconds(), 0);
+  const proto::ScaledJob few = scaled(2, 6);
+  const proto::ScaledJob many = scaled(4096, 6);
+  EXPECT_GT(few.all_reduce_seconds(), 0);
+  EXPECT_GT(many.all_reduce_seconds(), few.all_reduce_seconds());
+  EXPECT_DOUBLE_EQ(many.copy_seconds(), few.copy_seconds());
+  EXPECT_DOUBLE_EQ(many.tile_seconds(), few.tile_seconds());
+}
+
 TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
   proto::ModelQuestion question;
   question.mutable_model()->set_onnx("test.onnx");
