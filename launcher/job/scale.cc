@@ -88,6 +88,7 @@ int scale(const Options& options, Console& console) {
   if (!question) {
     return console.say(question.error());
   }
+  int code = 0;
   proto::ScaleAnswer answer;
   const auto began = std::chrono::steady_clock::now();
   const std::vector<ScaleStep> all = scale_steps(request.jobs);
@@ -119,17 +120,20 @@ int scale(const Options& options, Console& console) {
       describe();
       return std::string{};
     };
-    if (const int code =
-            ask_replica<proto::ScaledJob>("--scale", question->SerializeAsString(), console, take, waiting);
-        code != 0) {
-      return code;
+    code = ask_replica<proto::ScaledJob>("--scale", question->SerializeAsString(), console, take, waiting);
+    if (code != 0) {
+      answer.mutable_jobs()->RemoveLast();
+      break;
     }
+  }
+  if (answer.jobs().empty()) {
+    return code;
   }
   add_efficiency(answer);
   const std::string tables = scaling_tables(answer, options.config.device().ipu());
   console.page(options.form == AnswerForm::kText ? tables : answer_text(answer, options.form));
   report_text(options, console, fmt::format("scaling of {}", options.config_file), tables);
-  return 0;
+  return code;
 }
 
 }  // namespace poprun::launcher

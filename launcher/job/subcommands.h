@@ -18,8 +18,8 @@ int list_models(const Options& options, Console& console);
 int estimate(const Options& options, Console& console);
 
 /// Runs `poprun-emu scale`: compiles the job for each number of replicas, in weak and in strong scaling, and prints
-/// tables or data. Returns the exit code: 0 whether or not the jobs fit, or that of the first job that cannot be
-/// compiled.
+/// tables or data. Stops at the first job that cannot be compiled, and returns its exit code after printing the others;
+/// otherwise, returns 0 whether or not the jobs fit.
 int scale(const Options& options, Console& console);
 
 /// Runs --dry-run. It asks the data server what the dataset contains, and compiles the job. Then it prints whether the

@@ -45,6 +45,12 @@ class Scale(JobTest):
         self.assertEqual([(row["scaling"], row["replicas"]) for row in rows],
                          [("weak", "1"), ("weak", "2"), ("strong", "1"), ("strong", "2")])
 
+    def test_of_a_job_that_cannot_be_compiled_says_why(self):
+        job = self.start("scale", "--replicas", "1,2", "--model.name", "bert-base", config=QUICK)
+        self.assertEqual(job.wait(), 64, job.stderr)
+        self.assertIn("bert-base", job.stderr)
+        self.assertEqual(job.stdout, "")
+
     def test_of_inference_is_only_weak(self):
         jobs = self.answer("--replicas", "1,2", "--model.mode", "inference")
         self.assertEqual([job["scaling"] for job in jobs], ["weak", "weak"])
