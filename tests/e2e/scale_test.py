@@ -48,7 +48,7 @@ class Scale(JobTest):
     def test_of_a_job_that_cannot_be_compiled_says_why(self):
         job = self.start("scale", "--replicas", "1,2", "--model.name", "bert-base", config=QUICK)
         self.assertEqual(job.wait(), 64, job.stderr)
-        self.assertIn("bert-base", job.stderr)
+        self.assertIn("the model needs tokens, but the dataset has images", job.stderr)
         self.assertEqual(job.stdout, "")
 
     def test_of_inference_is_only_weak(self):
