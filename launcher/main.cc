@@ -168,6 +168,12 @@ int show_version(const Options& options, Console& console) {
   return ask({"poprun-emu-replica", "--versions"}, "", console);
 }
 
+void show_notes(const Options& options, Console& console) {
+  for (const std::string& note : options.notes) {
+    console.say(fmt::format("note: {}", note));
+  }
+}
+
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
   const Environment environment = environment_here();
   console.colour(colour_choice(args, environment));
@@ -189,15 +195,11 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return ask({"poprun-emu-onnx-check", *options->check_onnx}, "", console);
   }
   if (options->subcommand() == Subcommand::kEstimate) {
-    for (const std::string& note : options->notes) {
-      console.say(fmt::format("note: {}", note));
-    }
+    show_notes(*options, console);
     return suggest_next(estimate(*options, console), *options, console);
   }
   if (options->subcommand() == Subcommand::kScale) {
-    for (const std::string& note : options->notes) {
-      console.say(fmt::format("note: {}", note));
-    }
+    show_notes(*options, console);
     return scale(*options, console);
   }
   if (options->subcommand() == Subcommand::kValidate) {
@@ -217,9 +219,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   if (!options->dry_run) {
     console.never_wait();  // A job continues whatever happens to the readers of its output.
   }
-  for (const std::string& note : options->notes) {
-    console.say(fmt::format("note: {}", note));
-  }
+  show_notes(*options, console);
   if (!placement->source.empty()) {
     console.say(
         fmt::format("note: running on the hosts of {}: {}", placement->source, fmt::join(placement->hosts, ", ")));

@@ -1,9 +1,9 @@
 // The subcommand scale, which subcommands.h declares.
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,31 +21,39 @@
 namespace poprun::launcher {
 namespace {
 
-/// A job of `scale`.
+/// A job to compile, and its row of the answer, which has everything but the figures.
 struct ScaleStep {
-  bool is_strong = false;
   proto::RunConfig config;
-  std::string refusal = {};  ///< The reason why there is no such job; empty if there is one.
+  proto::ScaledJob row;
 };
+
+ScaleStep step_of(const char* scaling, const proto::RunConfig& config) {
+  const proto::Topology& topology = config.topology();
+  ScaleStep step{config, {}};
+  step.row.set_scaling(scaling);
+  step.row.set_replicas(topology.num_replicas());
+  step.row.set_ipus(std::uint64_t{topology.num_replicas()} * topology.ipus_per_replica());
+  return step;
+}
 
 /// Divides the samples of a step, `all`, evenly among the replicas: a replica gets fewer micro-batches or, if that is
 /// not enough, a single smaller one.
-ScaleStep strong_step(proto::RunConfig config, std::uint64_t all) {
-  const std::uint64_t replicas = config.topology().num_replicas();
+ScaleStep strong_step(const proto::RunConfig& config, std::uint64_t all) {
+  ScaleStep step = step_of("strong", config);
+  const std::uint64_t replicas = step.row.replicas();
+  const std::uint64_t micro = config.data().micro_batch_size();
   const std::uint64_t own = all / replicas;
   if (all % replicas != 0) {
-    return {true, std::move(config),
-            fmt::format("{} samples cannot be divided among {}", grouped(all), counted(replicas, "replica"))};
+    step.row.set_refusal(
+        fmt::format("{} samples cannot be divided among {}", grouped(all), counted(replicas, "replica")));
+  } else if (own > micro && own % micro != 0) {
+    step.row.set_refusal(fmt::format("{} samples per replica are not a multiple of the micro-batch", grouped(own)));
+  } else {
+    step.config.mutable_data()->set_micro_batch_size(static_cast<std::uint32_t>(std::min(own, micro)));
+    step.config.mutable_training()->set_gradient_accumulation(
+        static_cast<std::uint32_t>(std::max(own / micro, std::uint64_t{1})));
   }
-  const std::uint64_t micro = config.data().micro_batch_size();
-  if (own % micro != 0 && own > micro) {
-    return {true, std::move(config),
-            fmt::format("{} samples of a replica are no multiple of a micro-batch", grouped(own))};
-  }
-  config.mutable_data()->set_micro_batch_size(static_cast<std::uint32_t>(std::min(own, micro)));
-  config.mutable_training()->set_gradient_accumulation(
-      static_cast<std::uint32_t>(std::max(own / micro, std::uint64_t{1})));
-  return {true, std::move(config)};
+  return step;
 }
 
 /// Returns the jobs of weak scaling, then those of strong scaling, whose steps have as many samples as the first job's.
@@ -53,7 +61,7 @@ ScaleStep strong_step(proto::RunConfig config, std::uint64_t all) {
 std::vector<ScaleStep> scale_steps(const std::vector<VariedJob>& jobs) {
   std::vector<ScaleStep> steps;
   for (const VariedJob& job : jobs) {
-    steps.push_back({false, job.config});
+    steps.push_back(step_of("weak", job.config));
   }
   const proto::RunConfig& first = jobs.front().config;
   const std::uint64_t samples = std::uint64_t{first.topology().num_replicas()} *
@@ -83,7 +91,6 @@ void add_efficiency(proto::ScaleAnswer& answer) {
 }  // namespace
 
 int scale(const Options& options, Console& console) {
-  const auto& request = std::get<ScaleRequest>(options.request);
   Result<proto::CompileQuestion> question = compile_question(options, console);
   if (!question) {
     return console.say(question.error());
@@ -91,40 +98,27 @@ int scale(const Options& options, Console& console) {
   int code = 0;
   proto::ScaleAnswer answer;
   const auto began = std::chrono::steady_clock::now();
-  const std::vector<ScaleStep> all = scale_steps(request.jobs);
-  for (const ScaleStep& step : all) {
-    proto::ScaledJob& job = *answer.add_jobs();
-    const auto describe = [&] {
-      job.set_scaling(step.is_strong ? "strong" : "weak");
-      job.set_replicas(step.config.topology().num_replicas());
-      job.set_ipus(std::uint64_t{step.config.topology().num_replicas()} * step.config.topology().ipus_per_replica());
-    };
-    describe();
-    if (!step.refusal.empty()) {
-      job.set_refusal(step.refusal);
+  const std::vector<ScaleStep> steps = scale_steps(std::get<ScaleRequest>(options.request).varied.jobs);
+  for (std::size_t done = 0; done < steps.size() && code == 0; ++done) {
+    const auto& [config, row] = steps[done];
+    if (!row.refusal().empty()) {
+      *answer.add_jobs() = row;
       continue;
     }
-    if (step.is_strong && &step == &all[request.jobs.size()]) {  // The same job as the first one.
-      job = answer.jobs(0);
-      describe();
-      continue;
-    }
-    const auto done = static_cast<std::size_t>(answer.jobs_size() - 1);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began;
-    const Waiting waiting{.doing = fmt::format("{} of {}: {} replicas, {} scaling", done + 1, all.size(),
-                                               grouped(job.replicas()), job.scaling()),
-                          .seconds = seconds_left(elapsed.count(), done, all.size())};
-    *question->mutable_config() = step.config;
-    const auto take = [&](const proto::ScaledJob& compiled) {
-      job = compiled;
-      describe();
+    const Waiting waiting{.doing = fmt::format("{} of {}: {} replicas, {} scaling", done + 1, steps.size(),
+                                               grouped(row.replicas()), row.scaling()),
+                          .seconds = seconds_left(elapsed.count(), done, steps.size())};
+    *question->mutable_config() = config;
+    const auto add = [&](const proto::ScaledJob& figures) {
+      if (figures.step_seconds() > 0) {  // An answer with an error is empty.
+        proto::ScaledJob& job = *answer.add_jobs();
+        job = figures;
+        job.MergeFrom(row);
+      }
       return std::string{};
     };
-    code = ask_replica<proto::ScaledJob>("--scale", question->SerializeAsString(), console, take, waiting);
-    if (code != 0) {
-      answer.mutable_jobs()->RemoveLast();
-      break;
-    }
+    code = ask_replica<proto::ScaledJob>("--scale", question->SerializeAsString(), console, add, waiting);
   }
   if (answer.jobs().empty()) {
     return code;

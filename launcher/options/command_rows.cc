@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::int64_t kReplicasMax = 65'536;  ///< Of planned jobs: Pods have up to 64k IPUs.
+constexpr std::int64_t kReplicasMax = 65'536;  ///< Limit for planned jobs, because Pods have up to 64k IPUs.
 
 /// The value of --help: a topic or, as for any flag, a boolean.
 struct HelpTopic {
@@ -317,8 +317,12 @@ Rows validate() {
 Rows scale() {
   return {row("scale", "replicas", "LIST", "16,64,256,1024,4096,16384,65536", "Numbers of replicas, in rising order",
               Integers{1, kReplicasMax},
-              in_request<ScaleRequest>(
-                  [](ScaleRequest& scale, const std::vector<std::int64_t>& replicas) { scale.replicas = replicas; }))};
+              in_request<ScaleRequest>([](ScaleRequest& scale, const std::vector<std::int64_t>& replicas) {
+                scale.varied = {.key = "num-replicas", .values = {}, .jobs = {}};
+                for (const std::int64_t count : replicas) {
+                  scale.varied.values.push_back(std::to_string(count));
+                }
+              }))};
 }
 
 }  // namespace

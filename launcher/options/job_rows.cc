@@ -78,7 +78,7 @@ Rows model_sizes() {
 
 Rows model() {
   return {
-      file_key("model.name", "MODEL", "small-cnn", "Built-in model; see models", Text{}),
+      file_key("model.name", "MODEL", "small-cnn", "Model; see poprun-emu models", Text{}),
       file_key("model.config", "FILE", "",
                "Take the model and its sizes from this config.json of Hugging Face; other keys override it", Text{},
                [](Options&, const std::string&) {}),  // parse.cc reads the file.

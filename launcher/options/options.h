@@ -147,8 +147,7 @@ struct ReportRequest {
 };
 
 struct ScaleRequest {
-  std::vector<std::int64_t> replicas;  ///< Not empty after parsing.
-  std::vector<VariedJob> jobs;         ///< The job with each number of replicas.
+  Varied varied;  ///< Its key is num-replicas; it has at least one job after parsing.
 };
 
 /// The options that belong to only one subcommand. The alternatives are in the order of Subcommand.

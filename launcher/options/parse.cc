@@ -201,13 +201,12 @@ Request request_of(Subcommand subcommand) {
   return RunRequest{};
 }
 
-/// Returns a job for each value of a row, as if that value were on the command line. `place` names the option that asks
-/// for these jobs. Adds the notes of all jobs to `options`.
-Result<std::vector<VariedJob>> varied_jobs(Options& options, std::vector<Written> written, const OptionRow& row,
-                                           const std::string& place, const std::vector<std::string>& values) {
-  std::vector<VariedJob> jobs;
+/// Resolves a job for each value of `varied`, as if that value were on the command line. `place` names the option that
+/// asks for these jobs. Adds their notes to `options`.
+Status resolve(Varied& varied, const OptionRow& row, const std::string& place, std::vector<Written> written,
+               Options& options) {
   written.push_back({&row, "", place, Origin::kCommandLine});
-  for (const std::string& value : values) {
+  for (const std::string& value : varied.values) {
     written.back().value = value;
     Options one;
     one.request = request_of(options.subcommand());
@@ -223,20 +222,17 @@ Result<std::vector<VariedJob>> varied_jobs(Options& options, std::vector<Written
         options.notes.push_back(note);
       }
     }
-    jobs.push_back({value, one.config});
+    varied.jobs.push_back({value, one.config});
   }
-  return jobs;
+  return {};
 }
 
 /// Resolves the jobs of --vary or of `scale`.
 Status resolve_variation(Options& options, std::vector<Written> written) {
   if (auto* const scale = std::get_if<ScaleRequest>(&options.request)) {
-    std::vector<std::string> values;
-    std::ranges::transform(scale->replicas, std::back_inserter(values),
-                           [](auto count) { return std::to_string(count); });
-    POPRUN_ASSIGN(scale->jobs,
-                  varied_jobs(options, std::move(written), *find_row("num-replicas"), "--replicas", values));
-    options.config = scale->jobs.front().config;
+    Varied& varied = scale->varied;
+    POPRUN_TRY(resolve(varied, *find_row(varied.key), "--replicas", std::move(written), options));
+    options.config = varied.jobs.front().config;
     return {};
   }
   auto* const estimate = std::get_if<EstimateRequest>(&options.request);
@@ -249,9 +245,7 @@ Status resolve_variation(Options& options, std::vector<Written> written) {
   }
   POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
   varied.key = row->name;
-  POPRUN_ASSIGN(varied.jobs,
-                varied_jobs(options, std::move(written), *row, fmt::format("--vary {}", row->name), varied.values));
-  return {};
+  return resolve(varied, *row, fmt::format("--vary {}", row->name), std::move(written), options);
 }
 
 /// Puts the settings of the model.config that `written` names, if any, before all others, which override them.

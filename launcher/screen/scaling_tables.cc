@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::uint64_t kComparedIpusMax = 256;  ///< Of the results in deploy/validate.
+constexpr std::uint64_t kComparedIpusMax = 128;  ///< Largest number of IPUs of a result in deploy/validate.
 
 using Jobs = std::vector<const proto::ScaledJob*>;
 

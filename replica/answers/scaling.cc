@@ -19,7 +19,7 @@ bool is_between_replicas(const proto::Step& step) {
   return operation != nullptr && operation->spends == Spends::kWaitingForReplicas;
 }
 
-/// The cycles of the tiles of all IPUs, by what they are spent on.
+/// Cycles of the tiles of all IPUs, by activity.
 struct Parts {
   Cycles tiles;
   Cycles all_reduce;
@@ -57,13 +57,6 @@ Parts parts_of(const Program& program, const proto::Function& function) {
   return parts;
 }
 
-/// Fills in the memory of the fullest IPU.
-void add_memory(const Program& program, proto::ScaledJob& answer) {
-  answer.set_fits(std::ranges::all_of(program.memory(), fits));
-  answer.set_peak_bytes(fullest(program).peak());
-  answer.set_capacity_bytes(fullest(program).capacity());
-}
-
 }  // namespace
 
 Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer) {
@@ -82,8 +75,6 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
   const auto ipus = static_cast<double>(device.ipus_size());
   const auto mean = [&](Cycles cycles) { return device_seconds(program, cycles) / ipus / steps; };
 
-  answer.set_replicas(config.topology().num_replicas());
-  answer.set_ipus(std::uint64_t{config.topology().num_replicas()} * config.topology().ipus_per_replica());
   *answer.mutable_batch_sizes() = batch_sizes(config);
   answer.set_step_seconds(device.step_seconds());
   answer.set_samples_per_second(device.samples_per_second());
@@ -96,7 +87,9 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
     answer.set_idle_seconds(answer.idle_seconds() + ipu.idle_seconds() / ipus);
   }
   answer.set_hidden_seconds(mean(Cycles{static_cast<std::int64_t>(device.step_cost().background_cycles())}));
-  add_memory(program, answer);
+  answer.set_fits(std::ranges::all_of(program.memory(), fits));
+  answer.set_peak_bytes(fullest(program).peak());
+  answer.set_capacity_bytes(fullest(program).capacity());
   return {};
 }
 

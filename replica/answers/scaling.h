@@ -6,9 +6,9 @@
 
 namespace poprun {
 
-/// Compiles the job, and divides the device time of a step by what the IPUs of a replica do. A job that does not fit is
-/// not an error, nor is one with more samples per step than the dataset has. Leaves `scaling` and `efficiency` unset,
-/// which depend on other jobs. Cost: one compilation, whatever the number of replicas. Errors: those of
+/// Compiles the job, and breaks the device time of a step down by activity. It is not an error if the job does not fit,
+/// or if a step has more samples than the dataset. Sets the fields from batch_sizes onwards, except for `efficiency`,
+/// which depends on other jobs. Cost: one compilation, whatever the number of replicas. Errors: those of
 /// `compile_options`, `plan_program` and `JobModel::parse`.
 Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer);
 

@@ -47,6 +47,11 @@ std::string group_digits(std::string digits) {
   return digits;
 }
 
+std::string without_brackets(std::string host) {
+  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  return host;
+}
+
 std::string counted(std::uint64_t number, std::string_view one) {
   return fmt::format("{} {}{}", grouped(number), one, number == 1 ? "" : "s");
 }

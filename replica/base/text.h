@@ -26,6 +26,9 @@ std::string grouped(Number number) {
   return group_digits(std::to_string(number));
 }
 
+/// Returns a host without the brackets around an IPv6 address.
+std::string without_brackets(std::string host);
+
 /// Returns `1 replica` or `1,872 steps`.
 std::string counted(std::uint64_t number, std::string_view one);
 

@@ -119,7 +119,7 @@ class PlainService final : public proto::HostStreams::Service {
  private:
   std::size_t micro_batch_;
   std::size_t items_;
-  std::vector<std::string> samples_;  ///< For each tensor, those of all items.
+  std::vector<std::string> samples_;  ///< The samples of all items, for each tensor.
 };
 
 Cost plain(const Load& load) {
@@ -227,7 +227,7 @@ double mebibytes(std::int64_t kibibytes) {
   return static_cast<double>(kibibytes) / 1024;
 }
 
-/// What the server process tells its clients.
+/// Message from the server process to its clients.
 struct Offer {
   int port = 0;
   std::int64_t described_kibibytes = 0;  ///< Peak memory after the description.

@@ -22,6 +22,15 @@ reference = a made-up number
 micro-batch-size = 16
 """
 
+RESNET = """
+[model]
+name = resnet50
+precision = half
+[data]
+source = synthetic:images=3x224x224,classes=1000,items=10000
+micro-batch-size = 1
+"""
+
 
 class Validate(JobTest):
     def validate(self, *arguments, code=0):
@@ -56,6 +65,9 @@ class Validate(JobTest):
             ratio = pair["device_clock_parts"]["cycle_seconds"] / pair["published_parts"]["cycle_seconds"]
             self.assertAlmostEqual(ratio, 1, delta=0.05, msg=pair)
         self.assertLessEqual(len(answer["fitted"]), 6)
+        largest = max(row.get("ipus", 0) for row in answer["rows"])
+        scaled = self.run_job("scale", "--replicas", f"16,{largest + 1}", config=RESNET)
+        self.assertRegex(scaled.stdout, rf"within \d+ % of chips, but only up to {largest} IPUs\n")
 
     def test_compares_the_rows_of_a_users_folder(self):
         folder = self.folder / "rows"

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 
 #include "replica/base/grpc/local_socket.h"
+#include "replica/base/text.h"
 
 namespace poprun {
 namespace {
@@ -50,12 +51,10 @@ void bound_clients(grpc::ServerBuilder& builder, int calls_max) {
 }
 
 Result<bool> is_loopback(const std::string& host) {
-  std::string bare = host;
-  std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int code = getaddrinfo(bare.c_str(), nullptr, &hints, &found); code != 0) {
+  if (const int code = getaddrinfo(without_brackets(host).c_str(), nullptr, &hints, &found); code != 0) {
     return fail(ErrorCode::kUsage, gai_strerror(code));
   }
   bool local = true;

@@ -27,6 +27,7 @@
 #include "replica/base/grpc/channel.h"
 #include "replica/base/grpc/local_socket.h"
 #include "replica/base/rare.h"
+#include "replica/base/text.h"
 
 namespace poprun {
 
@@ -171,8 +172,7 @@ class Port final : public Listener {
   }
 
   Status listen(const std::string& host, std::uint16_t port) {
-    std::string bare = host;
-    std::erase_if(bare, [](char c) { return c == '[' || c == ']'; });
+    const std::string bare = without_brackets(host);
     if (bare == "0.0.0.0" || bare == "::") {
       // The IPv6 wildcard includes the IPv4 wildcard, unless this machine has no IPv6.
       return listen_at({tcp::v6(), port}, host).or_else([&](const Error&) {
@@ -340,14 +340,13 @@ class Port final : public Listener {
 
   /// A new file gets the lowest free descriptor, which therefore shows how many files are open.
   void admit(int socket, int file) {
-    const int on = 1;
-    setsockopt(file, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const bool is_local = is_local_socket(file);
     if (is_local && !is_peer_of_our_user(file)) {
       POPRUN_RARE("listener.other-user");
       close(file);
       return;
     }
+    set_options(file, is_local);
     std::erase_if(relays_, [](const std::weak_ptr<Relay>& candidate) {
       const std::shared_ptr<Relay> relay = candidate.lock();
       return relay == nullptr || !relay->is_open();
@@ -357,9 +356,6 @@ class Port final : public Listener {
       POPRUN_RARE("listener.full");
       close(file);
       return;
-    }
-    if (is_local) {  // Linux does not enlarge the buffers of Unix sockets by itself, as it does those of TCP.
-      setsockopt(file, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes, sizeof kLocalBufferBytes);
     }
     if (is_local || !relays_plain_text_) {
       hand_over(socket, file);
@@ -392,6 +388,16 @@ class Port final : public Listener {
       }
     }
     return false;
+  }
+
+  /// Linux enlarges the buffers of TCP by itself, but not those of Unix sockets.
+  static void set_options(int socket, bool is_local) {
+    if (is_local) {
+      setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kLocalBufferBytes, sizeof kLocalBufferBytes);
+    } else {
+      const int on = 1;
+      setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
   }
 
   static bool is_local_socket(int socket) {

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "replica/base/text.h"
+
 namespace poprun {
 namespace {
 
@@ -49,8 +51,7 @@ std::optional<std::string> find_local_socket(const std::string& address) {
   if (std::from_chars(address.data() + colon + 1, address.data() + address.size(), port).ec != std::errc()) {
     return std::nullopt;
   }
-  std::string host = address.substr(0, colon);
-  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  const std::string host = without_brackets(address.substr(0, colon));
   const std::vector<std::string> hosts =
       host == "localhost" ? std::vector<std::string>{"127.0.0.1", "::1"} : std::vector<std::string>{host};
   for (const std::string& candidate : hosts) {

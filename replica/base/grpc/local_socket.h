@@ -4,10 +4,11 @@
 #include <optional>
 #include <string>
 
-/// A second way to a gRPC server in plain text, for processes of the same user on the same host: a Unix socket in
-/// Linux's abstract namespace, which network namespaces separate as they separate ports. Its name follows from the
-/// server's loopback address, so that no address has to be passed on. Both sides check that the other one belongs to
-/// their user; other users get to the server through its port (listener.h), and through its relay.
+/// The local socket of a gRPC server in plain text, through which processes of the same user on the same host connect
+/// faster than through its port. It is a Unix socket in Linux's abstract namespace; like ports, these sockets are
+/// separate in each network namespace. Clients derive its name from the server's loopback address. Both sides check
+/// that their peer belongs to the same user. Other users connect to the server's port, and so through a relay
+/// (listener.h).
 namespace poprun {
 
 /// Returns the name of the socket of a server that listens on this loopback address and port.

@@ -75,12 +75,12 @@ TEST(Scale, MakesAJobForEachNumberOfReplicas) {
   const auto options = parse({"scale", "train.cfg", "-n", "3", "--replicas", "4,65536"}, "[training]\nsteps = 7\n");
 
   ASSERT_TRUE(options) << options.error().message;
-  const auto& scale = std::get<ScaleRequest>(options->request);
+  const Varied& scale = std::get<ScaleRequest>(options->request).varied;
   ASSERT_EQ(scale.jobs.size(), 2U);
   EXPECT_EQ(scale.jobs[0].config.topology().num_replicas(), 4U);
   EXPECT_EQ(scale.jobs[1].config.topology().num_replicas(), 65'536U);
   EXPECT_EQ(scale.jobs[1].config.training().steps(), 7U);
-  EXPECT_EQ(std::get<ScaleRequest>(parse({"scale", "train.cfg"})->request).jobs.size(), 7U);
+  EXPECT_EQ(std::get<ScaleRequest>(parse({"scale", "train.cfg"})->request).varied.jobs.size(), 7U);
 }
 
 TEST(Scale, RefusesNumbersThatDoNotSuitTheJob) {
