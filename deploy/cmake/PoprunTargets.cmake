@@ -140,7 +140,7 @@ endfunction()
 # same local names, each puts its unnamed namespace into its own named namespace. The other presets compile each source
 # alone.
 option(POPRUN_UNITY "Compile several sources of a folder as one" OFF)
-set(POPRUN_UNITY_SOURCES 16)
+set(POPRUN_UNITY_SOURCES 24)
 
 # Optimisation levels of Release: -O3 for the rooms that execute the steps of a job, and -O2 for those that compile it
 # or read its data. All other code runs once or mostly waits, so it is compiled quickly, with -O1.

@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,16 +27,15 @@ struct HelpTopic {
 };
 
 /// Returns a row that is valid only on the command line.
-template <typename Kind, typename Store>
+template <typename Kind>
 OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
-              const std::string& help, Kind kind, Store store) {
+              const std::string& help, Kind kind, Store<std::type_identity_t<Kind>> store) {
   return with_value(
       {.name = name, .section = section, .placeholder = placeholder, .fallback = fallback, .help = help, .set = {}},
       std::move(kind), std::move(store));
 }
 
-template <typename Store>
-OptionRow flag(const char* section, const char* name, const char* help, Store store) {
+OptionRow flag(const char* section, const char* name, const char* help, Store<Boolean> store) {
   OptionRow made = row(section, name, "", "", help, Boolean{}, std::move(store));
   made.arity = Arity::kFlag;
   return made;

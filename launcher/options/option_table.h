@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -74,9 +75,15 @@ Rows compatibility_rows();  ///< Options of poprun that concern real Pods and ha
 
 Rows joined(const std::vector<Rows>& parts);
 
-/// Completes `row` with its setter: `kind` (see option_values.h) parses the value, and `store` stores it.
-template <typename Kind, typename Store>
-OptionRow with_value(OptionRow row, Kind kind, Store store) {
+/// Stores the value of an option of this kind (see option_values.h). It is not a template parameter of the functions
+/// that build rows: each of them would be compiled for every row.
+template <typename Kind>
+using Store =
+    std::function<void(Options&, const typename decltype(std::declval<Kind>().read(std::string{}))::value_type&)>;
+
+/// Completes `row` with its setter: `kind` parses the value, and `store` stores it.
+template <typename Kind>
+OptionRow with_value(OptionRow row, Kind kind, Store<std::type_identity_t<Kind>> store) {
   if constexpr (requires { kind.choices; }) {
     row.choices = kind.choices;
   }
@@ -132,9 +139,9 @@ class Field {
 
 /// Returns the row of a key of train.cfg, `section.key`. `store` stores the key's value; the overload below stores the
 /// value in the RunConfig field with the key's name.
-template <typename Kind, typename Store>
+template <typename Kind>
 OptionRow file_key(const std::string& name, const char* placeholder, const std::string& fallback,
-                   const std::string& help, Kind kind, Store store) {
+                   const std::string& help, Kind kind, Store<std::type_identity_t<Kind>> store) {
   return with_value({.name = name,
                      .section = name.substr(0, name.find('.')),
                      .placeholder = placeholder,
