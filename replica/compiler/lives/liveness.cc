@@ -15,7 +15,7 @@ constexpr std::int64_t kRounds = 3;
 constexpr std::size_t kNone = ~std::size_t{0};
 
 /// One executed operation or, if `operation` is null, the end of a region's round.
-struct Event {
+struct TraceEvent {
   std::uint32_t step;
   const Operation* operation;
 };
@@ -33,8 +33,8 @@ class Trace {
     step_count_ = step;
   }
 
-  [[nodiscard]] std::vector<Event> of(const Function& function) const {
-    std::vector<Event> events;
+  [[nodiscard]] std::vector<TraceEvent> of(const Function& function) const {
+    std::vector<TraceEvent> events;
     append(function.name, events);
     return events;
   }
@@ -51,7 +51,7 @@ class Trace {
     return static_cast<std::uint32_t>(region.operations.size()) + (region.repeat > 1 ? 1 : 0);
   }
 
-  void append(const std::string& name, std::vector<Event>& events) const {
+  void append(const std::string& name, std::vector<TraceEvent>& events) const {
     const Numbered& numbered = functions_.at(name);
     std::uint32_t first = numbered.first;
     for (const Region& region : numbered.function->regions) {
@@ -131,7 +131,7 @@ class Analysis {
 
  private:
   void visit(const Function& function) {
-    const std::vector<Event> events = trace_.of(function);
+    const std::vector<TraceEvent> events = trace_.of(function);
     values_.assign(graph_.tensors().size(), {});
     begins_.assign(events.size(), {});
     ends_.assign(events.size(), {});
