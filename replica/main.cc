@@ -148,8 +148,7 @@ class Instance {
     }
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
-    POPRUN_TRY(
-        check_memory(memory_touched(program), communicator.self(), reply_.takes_checkpoints() ? &program : nullptr));
+    POPRUN_TRY(check_memory(memory_touched(program), communicator.self(), &program));
     POPRUN_ASSIGN(const JobLength length, job_length(reply_.config(), reply_.dataset()));
     const HostWeights none;
     LauncherReporter reporter(client_);
@@ -252,8 +251,8 @@ class Instance {
   }
 
   /// Checks a host's memory, on the first replica of that host. No replica touches an arena before all hosts have
-  /// passed this check. `stored` is the Program whose state is copied for checkpoints.
-  Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
+  /// passed this check. `program` is the one that the job trains with, whose state is shared and stored.
+  Status check_memory(Bytes each, ReplicaId self, const Program* program = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
     const bool speaks = index_of(self) == environment_.first_replica && std::find(hosts.begin(), mine, *mine) == mine;
@@ -265,11 +264,13 @@ class Instance {
         static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine)) * environment_.local_replicas;
     const proto::RunConfig& config = reply_.config();
     Bytes copies{0};
-    for (std::uint32_t r = index_of(self); stored != nullptr && r < index_of(self) + replicas; ++r) {
-      const TrainingState state(*stored, r, config.topology().num_replicas(), config.memory().sharding_group());
+    const bool stores = program != nullptr && reply_.takes_checkpoints();
+    for (std::uint32_t r = index_of(self); stores && r < index_of(self) + replicas; ++r) {
+      const TrainingState state(*program, r, config.topology().num_replicas(), config.memory().sharding_group());
       copies += Bytes{static_cast<std::int64_t>(state.bytes())};
     }
-    return check_host_memory(*memory, *mine, replicas, each, copies);
+    const bool shares = program != nullptr && !config.memory().private_();
+    return check_host_memory(*memory, *mine, replicas, each, copies, shares ? memory_shared(*program) : Bytes{0});
   }
 
   /// Compiles on replica 0 and sends the same bytes to all replicas. An empty message means that replica 0 is still

@@ -39,6 +39,8 @@ std::string describe_group(const Call& call) {
       return "group (consecutive of " + std::to_string(call.bytes) + ")";
     case Group::Kind::kOrthogonal:
       return "group (orthogonal of " + std::to_string(call.bytes) + ")";
+    case Group::Kind::kHost:
+      return "group (host)";
   }
   return "group";
 }
@@ -52,7 +54,7 @@ Call named(Call call, std::string_view name) {
 
 Result<Members> members_of(Group group, std::size_t total, std::size_t replica) {
   POPRUN_CHECK(replica < total);
-  if (group.kind == Group::Kind::kAll) {
+  if (group.kind == Group::Kind::kAll || group.kind == Group::Kind::kHost) {
     return Members{0, 1, total};
   }
   if (group.size == 0 || total % group.size != 0) {
@@ -110,8 +112,12 @@ const char* name_of(CallKind kind) {
   switch (kind) {
     case CallKind::kAllocate:
       return "allocate";
+    case CallKind::kAllocateCommon:
+      return "allocate common memory";
     case CallKind::kAllReduce:
       return "all-reduce";
+    case CallKind::kReduceToOwners:
+      return "reduction to owners";
     case CallKind::kReduceScatter:
       return "reduce-scatter";
     case CallKind::kAllGather:
@@ -134,7 +140,8 @@ std::string describe(const Call& call) {
   if (call.kind == CallKind::kBarrier) {
     return text;
   }
-  if (call.kind == CallKind::kAllReduce || call.kind == CallKind::kReduceScatter) {
+  if (call.kind == CallKind::kAllReduce || call.kind == CallKind::kReduceToOwners ||
+      call.kind == CallKind::kReduceScatter) {
     text += std::string(" (") + name_of(call.reduction) + ")";
   }
   text += " of " + std::to_string(call.bytes) + " B";

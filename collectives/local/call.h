@@ -20,7 +20,9 @@ namespace poprun::collectives {
 
 enum class CallKind : std::uint8_t {
   kAllocate,
+  kAllocateCommon,
   kAllReduce,
+  kReduceToOwners,
   kReduceScatter,
   kAllGather,
   kBroadcast,
@@ -31,7 +33,7 @@ enum class CallKind : std::uint8_t {
 /// Description of one collective, identical on all replicas. Trivially copyable: processes exchange it as plain bytes.
 struct Call {
   CallKind kind = CallKind::kBarrier;
-  Reduction reduction = Reduction::kSum;  ///< For all-reduce and reduce-scatter.
+  Reduction reduction = Reduction::kSum;  ///< For calls that reduce.
   ReplicaId root{};                       ///< For broadcast: the root's number in the job.
   std::uint64_t bytes = 0;  ///< Bytes that this replica contributes; if the call forms a group, the group's size.
   /// Hash of the buffers' names, types, sizes and positions; if the call forms a group, hash of the group's kind.
@@ -92,7 +94,8 @@ constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
   return (hash ^ word) * 0x100000001b3U;
 }
 
-/// Returns the members of `replica`'s group among `total` replicas. Errors: kUsage if the group size does not divide
+/// Returns the members of `replica`'s group among `total` replicas, which share a host if the group's kind is kHost.
+/// Errors: kUsage if the group size does not divide
 /// `total`; the message names the sizes that do.
 Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 

@@ -81,16 +81,31 @@ Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
   return std::span(segment_->at(newest, options_.self), static_cast<std::size_t>(size.count()));
 }
 
-// Replica 0 creates the region, the leader of every other process opens it, and the other replicas wait. The creator
-// keeps its file open until all processes have opened it.
+Result<CommonMemory> NodeCommunicator::allocate_common(Bytes size) {
+  POPRUN_CHECK(size >= Bytes{0});
+  const Call call{.kind = CallKind::kAllocateCommon, .bytes = static_cast<std::uint64_t>(size.count())};
+  POPRUN_TRY(share_memory(call, std::max(size, Bytes{1}), /*has_file=*/true,
+                          [&](SharedMemory memory) { return segment_->add_common(std::move(memory)); }));
+  return segment_->newest_common(size);
+}
+
 Status NodeCommunicator::share_region(const Call& call, Bytes size) {
+  const bool has_file = segment_->peers() == NodeSegment::Peers::kProcesses;
+  return share_memory(call, segment_->region_size(size), has_file, [&](SharedMemory memory) {
+    segment_->add_region(std::move(memory), size);
+    return Status{};
+  });
+}
+
+// Replica 0 creates the memory, the leader of every other process opens it, and the other replicas wait. The creator
+// keeps its file open until all processes have opened it.
+template <typename Keep>
+Status NodeCommunicator::share_memory(const Call& call, const Result<Bytes>& total, bool has_file, const Keep& keep) {
   const bool creates = options_.self == 0;
   const bool opens = !creates && options_.self == options_.process_leader;
-  const bool for_processes = segment_->peers() == NodeSegment::Peers::kProcesses;
   Result<SharedMemory> memory = SharedMemory{};
-  const Result<Bytes> total = segment_->region_size(size);
   if (creates && total) {
-    memory = for_processes ? SharedMemory::create_for_processes(*total) : SharedMemory::create_for_threads(*total);
+    memory = has_file ? SharedMemory::create_for_processes(*total) : SharedMemory::create_for_threads(*total);
   }
   const FileAddress offer = memory ? memory->address() : FileAddress{};
   POPRUN_TRY(rendezvous_.open(call, {offer.process, offer.descriptor}));
@@ -105,10 +120,12 @@ Status NodeCommunicator::share_region(const Call& call, Bytes size) {
     return rendezvous_.give_up(memory.error());
   }
   if (memory->data() != nullptr) {
-    segment_->add_region(std::move(*memory), size);
+    if (const Status kept = keep(std::move(*memory)); !kept) {
+      return rendezvous_.give_up(kept.error());
+    }
   }
   Status status = rendezvous_.wait();
-  if (creates) {
+  if (creates || opens) {
     segment_->close_files();
   }
   return status;
@@ -117,9 +134,24 @@ Status NodeCommunicator::share_region(const Call& call, Bytes size) {
 Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
   const std::vector<Piece> pieces = find_pieces(*segment_, options_.self, buffers);
-  const Call call = call_of_all_reduce(reduction, buffers, pieces);
+  return reduce_buffers(reduction, call_of_all_reduce(reduction, buffers, pieces), pieces,
+                        [&](std::vector<Piece> placed) { reduce_placed(reduction, Pieces{std::move(placed)}); });
+}
+
+Status NodeCommunicator::reduce_to_owners(Reduction reduction, std::span<const Buffer> buffers) {
+  POPRUN_TRY(check_reduction(reduction, buffers));
+  const std::vector<Piece> pieces = find_pieces(*segment_, options_.self, buffers);
+  Call call = call_of_all_reduce(reduction, buffers, pieces);
+  call.kind = CallKind::kReduceToOwners;
+  return reduce_buffers(reduction, call, pieces,
+                        [&](const std::vector<Piece>& placed) { reduce_owned(reduction, placed); });
+}
+
+template <typename Reduce>
+Status NodeCommunicator::reduce_buffers(Reduction reduction, const Call& call, std::span<const Piece> pieces,
+                                        const Reduce& reduce) {
   if (call.bytes <= std::min(NodeSegment::kMailBytes, kMailReadBytes / size())) {
-    const Pieces all{pieces};
+    const Pieces all{{pieces.begin(), pieces.end()}};
     all.copy_out(0, {next_mail(), all.size()});
     POPRUN_TRY(rendezvous_.open(call));
     reduce_mail(reduction, all);
@@ -136,7 +168,7 @@ Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer>
   Slice chunk{0, std::min(others.size(), NodeSegment::kStagingBytes)};
   others.copy_out(chunk.begin, staged(chunk));
   POPRUN_TRY(rendezvous_.open(call));
-  reduce_placed(reduction, Pieces{std::move(placed)});
+  reduce(std::move(placed));
   while (true) {
     reduce_staged(reduction, others, chunk);
     POPRUN_TRY(rendezvous_.wait());
@@ -147,6 +179,18 @@ Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer>
     chunk = {chunk.end, std::min(others.size(), chunk.end + NodeSegment::kStagingBytes)};
     others.copy_out(chunk.begin, staged(chunk));
     POPRUN_TRY(rendezvous_.wait());
+  }
+}
+
+void NodeCommunicator::reduce_owned(Reduction reduction, std::span<const Piece> placed) {
+  for (const Piece& piece : placed) {
+    const OwnedPart own = owned_part(piece.count(), size(), options_.self);
+    const std::size_t offset = own.begin * size_of(piece.type);
+    for (std::size_t r = 0; r < size(); ++r) {
+      sources_[r] = segment_->at(piece.place, r) + offset;
+    }
+    std::byte* const target = piece.bytes.data() + offset;
+    tree_reduce(reduction, piece.type, sources_, std::span(&target, 1), own.count);
   }
 }
 

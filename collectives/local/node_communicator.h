@@ -61,7 +61,9 @@ class NodeCommunicator final : public Communicator {
   [[nodiscard]] std::size_t size() const override { return segment_->replicas(); }
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
+  Result<CommonMemory> allocate_common(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status reduce_to_owners(Reduction reduction, std::span<const Buffer> buffers) override;
   Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) override {
     return background_.begin(*this, reduction, buffers);
   }
@@ -93,7 +95,16 @@ class NodeCommunicator final : public Communicator {
   }
 
  private:
+  /// Makes new memory of `total` bytes known to all processes: `keep` receives it in each of them, with its file open if
+  /// `has_file`. All replicas get the first error.
+  template <typename Keep>
+  Status share_memory(const Call& call, const Result<Bytes>& total, bool has_file, const Keep& keep);
   Status share_region(const Call& call, Bytes size);
+
+  /// Reduces buffers, of which the `placed` ones are in memory that peers can read. `reduce` reduces those.
+  template <typename Reduce>
+  Status reduce_buffers(Reduction reduction, const Call& call, std::span<const Piece> pieces, const Reduce& reduce);
+  void reduce_owned(Reduction reduction, std::span<const Piece> placed);
   void reduce_mail(Reduction reduction, const Pieces& pieces);
   void reduce_placed(Reduction reduction, const Pieces& pieces);
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);

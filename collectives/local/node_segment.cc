@@ -49,7 +49,7 @@ SharedMemory::~SharedMemory() {
 
 Result<SharedMemory> SharedMemory::create_for_threads(Bytes size) {
   SharedMemory memory;
-  POPRUN_TRY(memory.map(size, MAP_PRIVATE | MAP_ANONYMOUS));
+  POPRUN_TRY(memory.map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1));
   return memory;
 }
 
@@ -63,7 +63,7 @@ Result<SharedMemory> SharedMemory::create_for_processes(Bytes size) {
   if (::ftruncate(memory.file_, size.count()) != 0) {
     return fail(ErrorCode::kHostResources, failed("reserve", size) + "; check ulimit -f");
   }
-  POPRUN_TRY(memory.map(size, MAP_SHARED));
+  POPRUN_TRY(memory.map(size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file_));
   return memory;
 }
 
@@ -83,8 +83,14 @@ Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
                                              " B, but the peer's memory has " + std::to_string(size.count()) +
                                              " B; check that the processes are in the same pid namespace");
   }
-  POPRUN_TRY(memory.map(size, MAP_SHARED));
-  memory.close_file();
+  POPRUN_TRY(memory.map(size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.file_));
+  return memory;
+}
+
+Result<SharedMemory> SharedMemory::read_only() const {
+  POPRUN_CHECK(file_ >= 0);
+  SharedMemory memory;
+  POPRUN_TRY(memory.map(Bytes{static_cast<std::int64_t>(size_)}, PROT_READ, MAP_SHARED, file_));
   return memory;
 }
 
@@ -99,9 +105,9 @@ void SharedMemory::close_file() {
   }
 }
 
-Status SharedMemory::map(Bytes size, int flags) {
+Status SharedMemory::map(Bytes size, int protection, int flags, int file) {
   const auto length = static_cast<std::size_t>(size.count());
-  void* data = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, file_, 0);
+  void* data = ::mmap(nullptr, length, protection, flags | MAP_NORESERVE, file, 0);
   if (data == MAP_FAILED) {  // NOLINT: the macro casts an integer to a pointer.
     return fail(ErrorCode::kHostResources, failed("map", size) + "; check ulimit -v");
   }
@@ -184,6 +190,9 @@ void NodeSegment::close_files() {
   for (Region& region : regions_) {
     region.memory.close_file();
   }
+  for (Common& common : commons_) {
+    common.writable.close_file();
+  }
 }
 
 std::byte* NodeSegment::mail(std::size_t replica, std::uint64_t sequence) const {
@@ -208,6 +217,19 @@ void NodeSegment::add_region(SharedMemory memory, Bytes size) {
 std::size_t NodeSegment::region_count() const {
   const std::lock_guard lock(mutex_);
   return regions_.size();
+}
+
+Status NodeSegment::add_common(SharedMemory memory) {
+  POPRUN_ASSIGN(SharedMemory image, memory.read_only());
+  const std::lock_guard lock(mutex_);
+  commons_.push_back({std::move(memory), std::move(image)});
+  return {};
+}
+
+CommonMemory NodeSegment::newest_common(Bytes size) const {
+  const std::lock_guard lock(mutex_);
+  const auto count = static_cast<std::size_t>(size.count());
+  return {{commons_.back().image.data(), count}, {commons_.back().writable.data(), count}};
 }
 
 std::byte* NodeSegment::at(Place place, std::size_t replica) const {

@@ -12,6 +12,7 @@
 #include "collectives/local/rendezvous.h"
 #include "replica/base/error.h"
 #include "replica/base/units.h"
+#include "replica/ports/communicator.h"
 
 namespace poprun::collectives {
 
@@ -45,8 +46,11 @@ class SharedMemory {
   /// because many containers limit /dev/shm to 64 MiB.
   static Result<SharedMemory> create_for_processes(Bytes size);
 
-  /// Maps the memory that another process created with this size.
+  /// Maps the memory that another process created with this size, and keeps its file open until `close_file`.
   static Result<SharedMemory> open(FileAddress address, Bytes size);
+
+  /// Maps the same memory once more, for reading only. Requires: the memory is for processes and its file is open.
+  [[nodiscard]] Result<SharedMemory> read_only() const;
 
   /// Returns the address of this process's descriptor, or an invalid address if it has none.
   [[nodiscard]] FileAddress address() const;
@@ -57,7 +61,7 @@ class SharedMemory {
   [[nodiscard]] std::byte* data() const { return data_; }
 
  private:
-  Status map(Bytes size, int flags);
+  Status map(Bytes size, int protection, int flags, int file);
   void swap(SharedMemory& other) noexcept;
 
   std::byte* data_ = nullptr;
@@ -69,6 +73,7 @@ class SharedMemory {
 ///
 ///   rooms 0..    one per replica: | control | mailboxes | staging | wire |
 ///   region 0..   one per call of Communicator::allocate: the same size for every replica
+///   common 0..   one per call of Communicator::allocate_common: one image for all replicas, mapped twice
 ///
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...   stride: whole pages
 ///
@@ -129,6 +134,12 @@ class NodeSegment {
 
   [[nodiscard]] std::size_t region_count() const;
 
+  /// Adds `memory` as the next common memory. Requires: its file is open. Errors: those of SharedMemory::read_only.
+  Status add_common(SharedMemory memory);
+
+  /// Returns the first `size` bytes of the common memory that was added last.
+  [[nodiscard]] CommonMemory newest_common(Bytes size) const;
+
   /// Returns the memory of `replica` at a place. Requires: the place is in a region.
   [[nodiscard]] std::byte* at(Place place, std::size_t replica) const;
 
@@ -145,6 +156,11 @@ class NodeSegment {
     [[nodiscard]] std::byte* at(std::size_t replica) const { return memory.data() + replica * stride; }
   };
 
+  struct Common {
+    SharedMemory writable;
+    SharedMemory image;
+  };
+
   NodeSegment(Peers peers, std::size_t replicas, Bytes wire, SharedMemory memory);
   NodeSegment(const NodeSegment& parent, std::size_t region, std::vector<std::size_t> members);
 
@@ -157,6 +173,7 @@ class NodeSegment {
 
   mutable std::mutex mutex_;  ///< Guards the members below, which all channels use.
   std::vector<Region> regions_;
+  std::vector<Common> commons_;
   /// Keyed by the region that contains the group's rooms, and by the group's first member.
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<NodeSegment>> groups_;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <string>
 #include <utility>
 
 #include "collectives/local/call.h"
@@ -116,8 +118,23 @@ void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, 
 }
 
 Result<std::unique_ptr<Communicator>> HostsCommunicator::group(Group group) {
+  if (group.kind == Group::Kind::kHost) {
+    return settled(form_host());
+  }
   POPRUN_ASSIGN(const Members mine, members_of(group, size(), index_of(self())));
   return settled(form_group(group, mine));
+}
+
+Result<CommonMemory> HostsCommunicator::allocate_common(Bytes /*size*/) {
+  return fail(ErrorCode::kUsage, "replicas on " + std::to_string(hosts()) +
+                                     " hosts have no memory in common; allocate it in Group::host()");
+}
+
+Result<std::unique_ptr<Communicator>> HostsCommunicator::form_host() {
+  std::vector<std::size_t> members(locals());
+  std::iota(members.begin(), members.end(), std::size_t{0});
+  POPRUN_ASSIGN(NodeSegment* const segment, node_.form_group(call_of_group(Group::host()), members, Bytes{0}));
+  return std::make_unique<NodeCommunicator>(*segment, node_.options_among(members));
 }
 
 Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group, Members mine) {

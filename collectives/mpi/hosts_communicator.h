@@ -54,7 +54,11 @@ class HostsCommunicator final : public Communicator {
   [[nodiscard]] std::size_t size() const override { return plan_->total(); }
 
   Result<std::span<std::byte>> allocate(Bytes size) override { return settled(node_.allocate(size)); }
+  Result<CommonMemory> allocate_common(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status reduce_to_owners(Reduction reduction, std::span<const Buffer> buffers) override {
+    return all_reduce(reduction, buffers);  // Other hosts need the whole sums, so nothing would be saved.
+  }
   Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) override {
     return background_.begin(*this, reduction, buffers);
   }
@@ -71,6 +75,7 @@ class HostsCommunicator final : public Communicator {
   using Chunk = ChunkPipeline::Chunk;
 
   Result<std::unique_ptr<Communicator>> form_group(Group group, Members mine);
+  Result<std::unique_ptr<Communicator>> form_host();
   Result<int> agree_on_channel(Members mine);
   Status agree(std::span<const Call> calls);
   Status open(const Call& call, Place place = {}) { return exchange_.settle(node_.rendezvous().open(call, place)); }

@@ -273,6 +273,11 @@ Rows memory() {
   return {
       file_key("memory.poison-dead", "BOOL", "false", "For debugging: fill bytes with NaN once their tensor is dead",
                Boolean{}),
+      file_key("memory.private", "BOOL", "false",
+               "Give every replica its own copy of weights and optimiser state, also of those that are equal on all "
+               "replicas; otherwise, the replicas of a host share one copy, and each updates a part of it. Takes more "
+               "memory of this machine and more time, but changes no result",
+               Boolean{}),
       file_key(
           "memory.in-place", "BOOL", "true",
           "Let results reuse the bytes of operands that are no longer needed, and let reshapes, slices and "

@@ -113,8 +113,11 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
   for (const proto::DumpRequest& request : config.report().dump_tensors()) {
     options.dumps.push_back({request.pattern(), request.step()});
   }
-  options.engine = {
-      .seed = training.seed(), .poison_dead = config.memory().poison_dead(), .check_finite = training.check_finite()};
+  options.engine = {.seed = training.seed(),
+                    .poison_dead = config.memory().poison_dead(),
+                    .check_finite = training.check_finite(),
+                    .shares_images = !config.memory().private_(),
+                    .is_observed = !options.dumps.empty()};
   options.scale_loss = training.loss_scaling() == 0;
   options.labels = label_tensors(dataset);
   options.batch_samples = config.data().micro_batch_size();
@@ -124,7 +127,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
 }
 
 EngineOptions inference_options(const proto::RunConfig& config) {
-  return {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
+  return {.seed = config.training().seed(),
+          .poison_dead = config.memory().poison_dead(),
+          .shares_images = !config.memory().private_()};
 }
 
 std::uint64_t inference_items(const proto::Dataset& dataset) {

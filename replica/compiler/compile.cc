@@ -17,9 +17,11 @@
 #include "replica/compiler/lives/aliases.h"
 #include "replica/compiler/lives/liveness.h"
 #include "replica/compiler/lowering/lower.h"
+#include "replica/compiler/lowering/replication.h"
 #include "replica/compiler/passes.h"
 #include "replica/compiler/proofs/lowering.h"
 #include "replica/compiler/proofs/occupancy.h"
+#include "replica/compiler/proofs/replication.h"
 #include "replica/compiler/tiles/layout.h"
 
 namespace poprun {
@@ -56,6 +58,10 @@ Result<Program> program_of(const Graph& graph, const StageParts& parts, const Co
   }
   POPRUN_TRY(verify_lowering(graph, program));
   POPRUN_TRY(verify_memory(program));
+  if (options.replicas > 1) {
+    mark_replication(program);
+    POPRUN_TRY(verify_replication(program));
+  }
   program.set_model(options.model);
   program.set_compute_batches(options.compute_batches);
   if (const auto missed = targets_missed(products); missed > 0) {

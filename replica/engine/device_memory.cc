@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include "replica/program/mapping.h"
 
@@ -43,7 +44,60 @@ void Arena::poison(Bytes offset, Bytes size) const {
   std::ranges::fill(at(offset, size), std::byte{0xFF});
 }
 
+namespace {
+
+/// Returns the bytes of a tensor's image in common memory.
+template <typename Memory>
+Memory image_in(Memory memory, const proto::Tensor& tensor) {
+  return memory.subspan(tensor.placement().offset(), tensor.bytes());
+}
+
+}  // namespace
+
+bool HostImages::is_shared(std::uint32_t tensor) const {
+  return !commons_.empty() && program_.tensors(static_cast<int>(tensor)).common();
+}
+
 std::span<std::byte> HostImages::of(std::uint32_t tensor) const {
+  if (!is_shared(tensor)) {
+    return in_arena(tensor);
+  }
+  const proto::Tensor& t = program_.tensors(static_cast<int>(tensor));
+  const std::span<const std::byte> image = image_in(commons_.at(memory_of(program_, t)).image, t);
+  // NOLINTNEXTLINE: kernels take the addresses of all operands in this form; the pages are read-only.
+  return {const_cast<std::byte*>(image.data()), image.size()};
+}
+
+std::span<std::byte> HostImages::writable(std::uint32_t tensor) const {
+  const proto::Tensor& t = program_.tensors(static_cast<int>(tensor));
+  return image_in(commons_.at(memory_of(program_, t)).writable, t);
+}
+
+Bytes common_capacity(const Program& program, std::size_t ipu) {
+  std::uint64_t end = 0;
+  for (const proto::Tensor& tensor : program.tensors()) {
+    if (tensor.common() && memory_of(program, tensor) == ipu) {
+      end = std::max(end, tensor.placement().offset() + tensor.bytes());
+    }
+  }
+  return bytes(end);
+}
+
+void release_pages(std::span<std::byte> bytes) {
+  constexpr std::uintptr_t kPage = 4096;
+  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + kPage - 1) / kPage * kPage;
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size()) / kPage * kPage;
+  if (begin >= end) {
+    return;
+  }
+  // NOLINTNEXTLINE: the first whole page of the bytes.
+  auto* const pages = reinterpret_cast<void*>(begin);
+  if (::madvise(pages, end - begin, MADV_REMOVE) != 0) {  // Memory of threads is not a file.
+    ::madvise(pages, end - begin, MADV_DONTNEED);
+  }
+}
+
+std::span<std::byte> HostImages::in_arena(std::uint32_t tensor) const {
   const proto::Tensor& t = program_.tensors(static_cast<int>(tensor));
   return arenas_.at(memory_of(program_, t))
       .at(Bytes{static_cast<std::int64_t>(t.placement().offset())}, Bytes{static_cast<std::int64_t>(t.bytes())});

@@ -9,6 +9,7 @@
 
 #include "replica/base/error.h"
 #include "replica/base/units.h"
+#include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 
 namespace poprun {
@@ -43,18 +44,42 @@ class Arena {
 /// tensor's location on the device is its Placement, which DeviceMemory handles. An image is the tensor's
 /// allocation in its IPU's arena, so that law 2 of ARCHITECTURE.md is executed and not just planned: tensors that share
 /// bytes in the plan really overwrite each other.
+///
+/// Replicas on one host may have one image of a common tensor (proto::Tensor.common), in memory that they share:
+///
+///   arena of replica 0   [ .. not used .. | activations, gradients .. ]       the same offset
+///   common memory        [ weights, state ]                                  in both
+///   arena of replica 1   [ .. not used .. | activations, gradients .. ]
 class HostImages {
  public:
-  /// Both arguments must outlive this object. `arenas[m]` is memory m (memory_of).
-  HostImages(const Program& program, const std::vector<Arena>& arenas) : program_(program), arenas_(arenas) {}
+  /// All arguments must outlive this object. `arenas[m]` is memory m (memory_of). `commons[m]` holds the images of the
+  /// common tensors of IPU m; if `commons` is empty, they are in the arenas, too.
+  HostImages(const Program& program, const std::vector<Arena>& arenas, const std::vector<CommonMemory>& commons)
+      : program_(program), arenas_(arenas), commons_(commons) {}
 
-  /// Returns the image of a tensor, which never moves. Requires: a step of the Program names the tensor.
+  /// Returns the image of a tensor, which never moves. If it is shared, a write to it ends the process. Requires: a
+  /// step of the Program names the tensor.
   [[nodiscard]] std::span<std::byte> of(std::uint32_t tensor) const;
+
+  [[nodiscard]] bool is_shared(std::uint32_t tensor) const;
+
+  /// Returns the writable form of a shared image. A replica writes only the elements that it owns. Requires: is_shared.
+  [[nodiscard]] std::span<std::byte> writable(std::uint32_t tensor) const;
+
+  /// Returns the bytes of this replica's arena at the tensor's address.
+  [[nodiscard]] std::span<std::byte> in_arena(std::uint32_t tensor) const;
 
  private:
   const Program& program_;
   const std::vector<Arena>& arenas_;
+  const std::vector<CommonMemory>& commons_;
 };
+
+/// Returns the bytes that the images of an IPU's common tensors need: the end of the highest one.
+Bytes common_capacity(const Program& program, std::size_t ipu);
+
+/// Gives the whole pages of `bytes` back to the system; they read as zeros afterwards.
+void release_pages(std::span<std::byte> bytes);
 
 /// One IPU's Streaming Memory, private to this process: peers never read it. Only touched pages use host memory.
 class StreamingMemory {

@@ -6,24 +6,11 @@
 #include <fmt/format.h>
 
 #include "replica/engine/stopwatch.h"
-#include "replica/ops/half/half_kernel.h"
-#include "replica/program/timeline.h"
 
 namespace poprun {
 namespace {
 
-constexpr std::int64_t kScratchAlignment = 64;
 constexpr std::string_view kComputing = "computing";  // Activity between two waits.
-
-/// Returns the tensors that a step names. Those only written come first, because an operand may share their bytes.
-std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
-  std::vector<std::uint32_t> named;
-  std::ranges::copy_if(tensors.writes, std::back_inserter(named), [&](std::uint32_t tensor) {
-    return std::ranges::find(tensors.reads, tensor) == tensors.reads.end();
-  });
-  named.insert(named.end(), tensors.reads.begin(), tensors.reads.end());
-  return named;
-}
 
 }  // namespace
 
@@ -46,182 +33,6 @@ Result<std::unique_ptr<Engine>> Engine::create(const Program& program, Communica
   return engine;
 }
 
-Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
-  std::vector<Arena> arenas;
-  for (const proto::IpuMemory& ipu : program_.memory()) {
-    if (!memory.empty()) {
-      POPRUN_CHECK(arenas.size() < memory.size() && Bytes{std::ssize(memory[arenas.size()])} >= images_capacity(ipu));
-      arenas.emplace_back(memory[arenas.size()]);
-      continue;
-    }
-    POPRUN_ASSIGN(const std::span<std::byte> bytes, communicator_.allocate(images_capacity(ipu)));
-    arenas.emplace_back(bytes);
-  }
-  for (const proto::IpuMemory& ipu : program_.memory()) {
-    POPRUN_ASSIGN(const std::span<std::byte> bytes,
-                  streaming_.emplace_back().allocate(Bytes{static_cast<std::int64_t>(ipu.streaming_peak())}));
-    arenas.emplace_back(bytes);
-  }
-  memory_ = std::make_unique<DeviceMemory>(program_, std::move(arenas));
-  images_ = std::make_unique<HostImages>(program_, memory_->arenas());
-  judge_.emplace(program_, types_, *images_, moment_);
-  if (options_.poison_dead) {
-    memory_->poison_planned();
-  }
-  if (!program_.memory().empty() && program_.memory(0).has_layout()) {
-    tiles_ = std::make_unique<TileMemory>(program_);
-  }
-  return {};
-}
-
-Status Engine::prepare() {
-  for (const proto::Tensor& tensor : program_.tensors()) {
-    POPRUN_ASSIGN(TensorType type, parse_type(tensor.type()));
-    types_.push_back(std::move(type));
-  }
-  for (const proto::Function& function : program_.functions()) {
-    POPRUN_ASSIGN(std::vector<Prepared> steps, prepare_steps(function.steps()));
-    functions_[function.name()] = {std::move(steps), walk(program_, function).length};
-  }
-  for (const proto::Function& function : program_.functions()) {
-    find_last_calls(function.steps(), 0);
-  }
-  scratch_.resize(static_cast<std::size_t>(scratch_size_.count() + kScratchAlignment));
-  for (auto& [name, function] : functions_) {
-    bind_scratch(function.steps);
-  }
-  return {};
-}
-
-/// Records the highest micro-batch index of each function that the steps call. The steps run with indices up to `last`.
-void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last) {
-  for (const proto::Step& step : steps) {
-    if (step.has_repeat()) {
-      find_last_calls(step.repeat().steps(), last + step.repeat().count() - 1);
-    } else if (const auto callee = functions_.find(step.call().function());
-               step.has_call() && callee != functions_.end()) {
-      const std::uint32_t index = last + step.call().micro_batch();
-      callee->second.last_micro_batch = std::max(callee->second.last_micro_batch, index);
-      find_last_calls(find_function(program_, callee->first)->steps(), index);
-    }
-  }
-}
-
-void Engine::bind_scratch(std::vector<Prepared>& steps) {
-  void* aligned = scratch_.data();
-  std::size_t space = scratch_.size();
-  std::align(kScratchAlignment, static_cast<std::size_t>(scratch_size_.count()), aligned, space);
-  for (Prepared& prepared : steps) {
-    prepared.operands.scratch = static_cast<std::byte*>(aligned);
-    bind_scratch(prepared.repeated);
-  }
-}
-
-Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
-    const google::protobuf::RepeatedPtrField<proto::Step>& steps) {
-  std::vector<Prepared> all;
-  for (const proto::Step& step : steps) {
-    Prepared& prepared = all.emplace_back();
-    prepared.step = &step;
-    if (tiles_ && step.all_reduce().in_background()) {
-      return fail(ErrorCode::kBug, "the Program has a background exchange, but its tensors live on tiles");
-    }
-    const StepTensors tensors = tensors_of(step);
-    prepared.named = named_by(tensors);
-    prepared.writes = tensors.writes;
-    prepared.reach = memory_->reach_of(prepared.named);
-    if (step.has_repeat()) {
-      POPRUN_ASSIGN(prepared.repeated, prepare_steps(step.repeat().steps()));
-    } else if (step.has_execute()) {
-      POPRUN_TRY(prepare_execute(step.execute(), prepared));
-    } else {
-      POPRUN_TRY(prepare_action(prepared));
-    }
-  }
-  return all;
-}
-
-Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared) {
-  const Operator* op = find_operator(execute.operation());
-  if (op == nullptr) {
-    return fail(ErrorCode::kBug, fmt::format("the Program uses an unknown operator '{}'", execute.operation()));
-  }
-  Signature signature;
-  POPRUN_ASSIGN(signature.attributes, parse_attributes(execute.attributes()));
-  for (const std::uint32_t tensor : execute.inputs()) {
-    signature.inputs.push_back(types_.at(tensor));
-    prepared.operands.inputs.push_back(images_->of(tensor).data());
-  }
-  for (const std::uint32_t tensor : execute.outputs()) {
-    signature.outputs.push_back(types_.at(tensor));
-    prepared.operands.outputs.push_back(images_->of(tensor).data());
-  }
-  if (prepared.step->cost().flops() == 0) {
-    for (const std::uint32_t result : execute.outputs()) {
-      judge_->note_move(result, execute.inputs());
-    }
-  }
-  if (is_view(*op, signature, addresses(execute.inputs()), addresses(execute.outputs()))) {
-    prepared.kernel = make_kernel([](const Operands& /*t*/) {});
-    return {};
-  }
-  find_overwritten(execute, prepared);
-  // Tensors updated in place are mostly weights. They are checked when they are read, which saves a pass over them.
-  // Steps that only move numbers cannot produce non-finite ones.
-  for (const std::uint32_t tensor : execute.outputs()) {
-    if (prepared.step->cost().flops() > 0 && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
-      prepared.checked.push_back(tensor);
-    }
-  }
-  prepared.operands.moment = &moment_;
-  prepared.operands.stray = &stray_;
-  prepared.kernel = prepare_kernel(*op, signature);
-  scratch_size_ = std::max(scratch_size_, prepared.kernel->scratch());
-  return {};
-}
-
-std::vector<std::int64_t> Engine::addresses(const google::protobuf::RepeatedField<std::uint32_t>& tensors) const {
-  std::vector<std::int64_t> offsets;
-  for (const std::uint32_t tensor : tensors) {
-    offsets.push_back(static_cast<std::int64_t>(program_.tensors(static_cast<int>(tensor)).placement().offset()));
-  }
-  return offsets;
-}
-
-void Engine::find_overwritten(const proto::Execute& execute, Prepared& prepared) const {
-  if (execute.outputs().empty() || std::ranges::find(execute.inputs(), execute.outputs(0)) != execute.inputs().end()) {
-    return;
-  }
-  for (const std::uint32_t tensor : execute.inputs()) {
-    if (images_->of(tensor).data() == images_->of(execute.outputs(0)).data()) {
-      prepared.overwritten = tensor;
-    }
-  }
-}
-
-Status Engine::prepare_action(Prepared& prepared) {
-  const MachineOperation* operation = find_machine_operation(*prepared.step);
-  if (operation == nullptr) {
-    return fail(ErrorCode::kBug, fmt::format("step {} of the Program is of an unknown kind", prepared.step->number()));
-  }
-  POPRUN_ASSIGN(prepared.action, operation->prepare(*prepared.step, *this));
-  prepared.activity = prepared.action->activity();
-  switch (operation->spends) {
-    case Spends::kWaitingForReplicas:
-      prepared.time = &WallSeconds::exchange;
-      break;
-    case Spends::kWaitingForHost:
-      prepared.time = &WallSeconds::host;
-      break;
-    case Spends::kComputing:
-      prepared.time = &WallSeconds::compute;
-      break;
-    case Spends::kNothing:
-      break;
-  }
-  return {};
-}
-
 Status Engine::run(const std::string& function) {
   const auto found = functions_.find(function);
   POPRUN_CHECK(found != functions_.end());
@@ -229,7 +40,9 @@ Status Engine::run(const std::string& function) {
   round_ = 0;
   last_ = true;
   entry_ = 0;
+  sharing_.begin_function();
   POPRUN_TRY(run_steps(found->second.steps));
+  POPRUN_TRY(meet_if_needed({.reads = true}));  // The host may read everything.
   device_time_ += found->second.device_time;
   return {};
 }
@@ -240,7 +53,10 @@ Status Engine::run_steps(std::vector<Prepared>& steps) {
     if (observed) {
       observer_->before(*prepared.step);
     }
+    POPRUN_TRY(meet_if_needed(prepared.sharing));
     POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
+    sharing_.after(prepared.sharing);
+    POPRUN_TRY(reduce_early(prepared));
     if (observed) {
       observer_->after(*prepared.step);
     }
@@ -252,6 +68,29 @@ Status Engine::run_steps(std::vector<Prepared>& steps) {
       }
     }
   }
+  return {};
+}
+
+Status Engine::meet_if_needed(const Sharing::Use& use) {
+  if (!sharing_.must_meet_before(use)) {
+    return {};
+  }
+  activity_("meeting of the replicas on this host");
+  const Stopwatch stopwatch(wall_.exchange);
+  POPRUN_TRY(sharing_.meet());
+  activity_(kComputing);
+  return {};
+}
+
+Status Engine::reduce_early(const Prepared& prepared) {
+  early_.add(prepared.completes);
+  if (prepared.completes.empty() || !early_.is_due()) {
+    return {};
+  }
+  activity_("all-reduce during the backward pass");
+  const Stopwatch stopwatch(wall_.exchange);
+  POPRUN_TRY(early_.reduce());
+  activity_(kComputing);
   return {};
 }
 
@@ -405,6 +244,13 @@ void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
     return;
   }
   POPRUN_CHECK(bytes.size() == target.bytes());
+  if (images_->is_shared(tensor)) {
+    const TensorPart part = part_to_write(tensor);
+    const std::size_t width = bytes.size() / static_cast<std::size_t>(types_.at(tensor).elements());
+    std::ranges::copy(bytes.subspan(part.begin * width, part.bytes.size()), part.bytes.begin());
+    sharing_.after({.writes = true});
+    return;
+  }
   const proto::Residence& where = target.residence();
   const std::size_t entry = static_cast<std::size_t>(where.entry());
   const std::span<std::byte> image = target.has_residence()
@@ -436,6 +282,36 @@ std::vector<std::vector<Bytes>> Engine::tile_high_water() const {
 
 HostTensor Engine::tensor(std::uint32_t id) const {
   return {program_.tensors(static_cast<int>(id)).name(), types_.at(id), images_->of(id)};
+}
+
+Machine::TensorPart Engine::part_to_write(std::uint32_t id) const {
+  if (!images_->is_shared(id)) {
+    return {images_->of(id), 0};
+  }
+  const std::span<std::byte> image = images_->writable(id);
+  const auto elements = static_cast<std::size_t>(types_.at(id).elements());
+  const OwnedPart part = sharing_.owned(elements);
+  const std::size_t width = elements == 0 ? 0 : image.size() / elements;
+  return {image.subspan(part.begin * width, part.count * width), part.begin};
+}
+
+HostTensor Engine::draft(std::uint32_t id) const {
+  return {program_.tensors(static_cast<int>(id)).name(), types_.at(id), images_->in_arena(id)};
+}
+
+void Engine::publish(std::uint32_t id) const {
+  if (images_->is_shared(id)) {
+    const TensorPart part = part_to_write(id);
+    const std::span<std::byte> whole = images_->in_arena(id);
+    const std::size_t width = whole.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, types_.at(id).elements()));
+    std::ranges::copy(whole.subspan(part.begin * width, part.bytes.size()), part.bytes.begin());
+    release_pages(whole);
+  }
+}
+
+Communicator* Engine::owners() {
+  const bool divides = sharing_.is_active() && !options_.is_observed && sharing_.host()->size() == communicator_.size();
+  return divides ? sharing_.host() : nullptr;
 }
 
 Status Engine::check_finite(std::span<const std::uint32_t> tensors, std::string_view use) {

@@ -12,6 +12,8 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/device_memory.h"
+#include "replica/engine/early_reductions.h"
+#include "replica/engine/sharing.h"
 #include "replica/engine/value_judge.h"
 #include "replica/machine/machine.h"
 #include "replica/ops/face/operator.h"
@@ -47,6 +49,14 @@ struct EngineOptions {
   bool check_finite = true;
   /// Stop at the first index out of range. Otherwise operators handle it as documented, and `stray_index` reports it.
   bool check_indices = true;
+  /// The replicas of a host share the images of common tensors, and divide divisible steps among themselves. Not if
+  /// tensors live on tiles or the engine is given its memory.
+  bool shares_images = true;
+  /// Every replica computes all values that others may want to see; sums of gradients are then complete on all replicas.
+  bool is_observed = false;
+  /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of the
+  /// replicas costs more than it saves.
+  std::size_t early_batch_bytes = std::size_t{8} << 20U;
 };
 
 /// Wall time that the replica spent on each activity, in seconds.
@@ -109,8 +119,12 @@ class Engine final : private Machine {
   };
   [[nodiscard]] Resident resident(std::uint32_t tensor) const;
 
-  /// Sets the value of a variable while no function runs. Requires: `bytes` is as long as the variable's Resident.
+  /// Sets the value of a variable while no function runs. Requires: `bytes` is as long as the variable's Resident. If
+  /// replicas share the variable's image, all of them must restore it, and then call `settle`.
   void restore(std::uint32_t tensor, std::span<const std::byte> bytes);
+
+  /// Waits until all replicas of the host have restored what they share. Collective.
+  Status settle() { return meet_if_needed({.reads = true}); }
 
   /// Returns a tensor's bytes, for inspection. Requires: the Program has the tensor.
   [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const;
@@ -125,6 +139,9 @@ class Engine final : private Machine {
     DeviceMemory::Reach reach;
     std::vector<std::uint32_t> named;  ///< Tensors, in the order in which images are gathered.
     std::vector<std::uint32_t> writes;
+    std::vector<std::uint32_t> completes;  ///< Tensors to reduce early.
+    Sharing::Use sharing;
+    bool is_view = false;  ///< The step does nothing.
     std::unique_ptr<Kernel> kernel;
     Operands operands;
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
@@ -147,6 +164,7 @@ class Engine final : private Machine {
   Status prepare();
   Result<std::vector<Prepared>> prepare_steps(const google::protobuf::RepeatedPtrField<proto::Step>& steps);
   Status prepare_execute(const proto::Execute& execute, Prepared& prepared);
+  void narrow(const proto::Execute& execute, const Cut& cut, Signature& signature, Operands& operands) const;
   [[nodiscard]] std::vector<std::int64_t> addresses(
       const google::protobuf::RepeatedField<std::uint32_t>& tensors) const;
   void find_overwritten(const proto::Execute& execute, Prepared& prepared) const;
@@ -156,6 +174,8 @@ class Engine final : private Machine {
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
+  Status meet_if_needed(const Sharing::Use& use);
+  Status reduce_early(const Prepared& prepared);
   Status run_on_tiles(Prepared& prepared);
   void scatter_results(const Prepared& prepared);
   Status repeat(Prepared& prepared);
@@ -163,7 +183,12 @@ class Engine final : private Machine {
   Status take_stray(const proto::Execute& step);
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
+  [[nodiscard]] TensorPart part_to_write(std::uint32_t id) const override;
+  [[nodiscard]] HostTensor draft(std::uint32_t id) const override;
+  void publish(std::uint32_t id) const override;
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
+  [[nodiscard]] Communicator* owners() override;
+  bool take_reduced(std::uint32_t id) override { return early_.take(id); }
   Result<Communicator*> group(std::size_t size) override;
   [[nodiscard]] HostIo& host() override { return host_; }
   [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
@@ -179,6 +204,8 @@ class Engine final : private Machine {
   EngineOptions options_;
   std::function<void(std::string_view)> activity_;
   std::vector<StreamingMemory> streaming_;  ///< Indexed by IPU.
+  Sharing sharing_;
+  EarlyReductions early_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null if tensors live in their images.

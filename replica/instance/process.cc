@@ -127,9 +127,20 @@ Bytes memory_touched(const Program& program) {
   return bytes;
 }
 
+Bytes memory_shared(const Program& program) {
+  Bytes bytes{0};
+  for (const proto::Tensor& tensor : program.tensors()) {
+    if (tensor.common() && tensor.always_live()) {
+      bytes += Bytes{static_cast<std::int64_t>(tensor.bytes())};
+    }
+  }
+  return bytes;
+}
+
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
-                         Bytes copies) {
-  const std::int64_t needed = each.count() * static_cast<std::int64_t>(replicas) + copies.count();
+                         Bytes copies, Bytes shared) {
+  const Bytes own = each - shared;
+  const std::int64_t needed = own.count() * static_cast<std::int64_t>(replicas) + (shared + copies).count();
   if (needed <= memory.bytes.count()) {
     return {};
   }

@@ -49,11 +49,14 @@ void pin_arithmetic();
 /// message.
 Bytes memory_touched(const Program& program);
 
-/// Checks that `memory`, the free memory of `host`, suffices for `replicas` replicas that touch `each` bytes, and for
-/// their copies of the state for checkpoints. Errors: kHostResources if it does not. The message names both sizes (also
+/// Returns how much of `memory_touched` all replicas of a host share (engine/sharing.h).
+Bytes memory_shared(const Program& program);
+
+/// Checks that `memory`, the free memory of `host`, suffices for `replicas` replicas that touch `each` bytes, of which
+/// they share `shared`, and for their copies of the state for checkpoints. Errors: kHostResources if it does not. The message names both sizes (also
 /// as facts) and the remedy.
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
-                         Bytes copies);
+                         Bytes copies, Bytes shared = Bytes{0});
 
 /// Checks that `folder` has room for the memory that Open MPI touches there while `processes` processes connect: about
 /// 60 KiB per process, plus 3 KiB for each other process (measured with Open MPI 4.1.4). If less than one segment of 4

@@ -113,7 +113,7 @@ Status TrainingState::restore(CheckpointSource* source, Engine& engine, Communic
     const std::size_t shard = variable.shard_bytes;
     engine.restore(variable.tensor, shard > 0 ? std::span(whole).subspan(self_ % shards_ * shard, shard) : value);
   }
-  return {};
+  return engine.settle();
 }
 
 StatisticsBackup::StatisticsBackup(const Program& program) {

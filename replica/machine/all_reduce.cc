@@ -16,19 +16,40 @@ constexpr std::string_view kAwait = "await_all_reduces";
 
 class AllReduceAction final : public Action {
  public:
-  AllReduceAction(Reduction reduction, bool in_background, std::vector<Buffer> buffers, Communicator& communicator)
+  /// Tensors of which each replica needs only the part that it owns.
+  struct Divided {
+    std::vector<std::uint32_t> tensors;
+    std::vector<Buffer> buffers;     ///< Their bytes.
+    Communicator* owners = nullptr;  ///< Null if there are none.
+  };
+
+  AllReduceAction(Reduction reduction, bool in_background, std::vector<Buffer> buffers, Communicator& communicator,
+                  Divided divided, Machine& machine)
       : reduction_(reduction),
         in_background_(in_background),
         buffers_(std::move(buffers)),
-        communicator_(communicator) {}
+        communicator_(communicator),
+        divided_(std::move(divided)),
+        machine_(machine) {}
 
   Status run() override {
-    return in_background_ ? communicator_.begin_all_reduce(reduction_, buffers_)
-                          : communicator_.all_reduce(reduction_, buffers_);
+    if (in_background_) {
+      return communicator_.begin_all_reduce(reduction_, buffers_);
+    }
+    if (!buffers_.empty()) {
+      POPRUN_TRY(communicator_.all_reduce(reduction_, buffers_));
+    }
+    due_.clear();
+    for (std::size_t k = 0; k < divided_.tensors.size(); ++k) {
+      if (!machine_.take_reduced(divided_.tensors[k])) {
+        due_.push_back(divided_.buffers[k]);
+      }
+    }
+    return due_.empty() ? Status{} : divided_.owners->reduce_to_owners(reduction_, due_);
   }
 
   [[nodiscard]] std::string activity() const override {
-    return fmt::format("all-reduce of {}", counted(buffers_.size(), "tensor"));
+    return fmt::format("all-reduce of {}", counted(buffers_.size() + divided_.buffers.size(), "tensor"));
   }
 
  private:
@@ -36,6 +57,9 @@ class AllReduceAction final : public Action {
   bool in_background_;
   std::vector<Buffer> buffers_;
   Communicator& communicator_;
+  Divided divided_;
+  std::vector<Buffer> due_;  ///< Those of `divided_` that have not been reduced yet.
+  Machine& machine_;
 };
 
 bool are_spelt_right(const Operation& operation) {
@@ -93,6 +117,10 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
                                              step.all_reduce().reduction()));
   }
   std::vector<Buffer> buffers;
+  AllReduceAction::Divided divided;
+  if (!step.all_reduce().divisible().empty()) {
+    divided.owners = machine.owners();
+  }
   for (const std::uint32_t id : step.all_reduce().tensors()) {
     const HostTensor tensor = machine.tensor(id);
     const std::optional<ElementType> type = element_type_of(tensor.type.data);
@@ -100,11 +128,16 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
       return fail(ErrorCode::kBug,
                   fmt::format("the Program reduces '{}' over replicas, but its type cannot be summed", tensor.name));
     }
-    buffers.push_back({*type, tensor.bytes, tensor.name});
+    const auto& divisible = step.all_reduce().divisible();
+    const bool divides = divided.owners != nullptr && std::ranges::find(divisible, id) != divisible.end();
+    (divides ? divided.buffers : buffers).push_back({*type, tensor.bytes, tensor.name});
+    if (divides) {
+      divided.tensors.push_back(id);
+    }
   }
   POPRUN_ASSIGN(Communicator * communicator, machine.group(step.all_reduce().group()));
   return std::make_unique<AllReduceAction>(*reduction, step.all_reduce().in_background(), std::move(buffers),
-                                           *communicator);
+                                           *communicator, std::move(divided), machine);
 }
 
 class AwaitAction final : public Action {

@@ -58,7 +58,8 @@ std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
   return values;
 }
 
-void fill(const proto::Initialise& step, std::uint64_t key, std::span<float> values) {
+/// Computes elements `first` and following. Requires: `first` is a multiple of 4.
+void fill(const proto::Initialise& step, std::uint64_t key, std::size_t first, std::span<float> values) {
   if (step.kind_case() == proto::Initialise::kConstant) {
     std::ranges::fill(values, static_cast<float>(step.constant()));
     return;
@@ -66,7 +67,7 @@ void fill(const proto::Initialise& step, std::uint64_t key, std::span<float> val
   const bool normal = step.kind_case() == proto::Initialise::kNormalDeviation;
   const auto spread = static_cast<float>(normal ? step.normal_deviation() : step.uniform_bound());
   for (std::size_t i = 0; i < values.size(); i += 4) {
-    const auto words = philox(key, i / 4, 0);
+    const auto words = philox(key, (first + i) / 4, 0);
     const auto four = normal ? normal_floats(words) : uniform_floats(words);
     for (std::size_t k = 0; k < 4 && i + k < values.size(); ++k) {
       values[i + k] = spread * four[k];
@@ -77,25 +78,28 @@ void fill(const proto::Initialise& step, std::uint64_t key, std::span<float> val
 class InitialiseAction final : public Action {
  public:
   InitialiseAction(const proto::Initialise& step, const Machine& machine)
-      : step_(step), tensor_(machine.tensor(step.tensor())), key_(random_key(machine.seed(), tensor_.name)) {}
+      : step_(step),
+        type_(machine.tensor(step.tensor()).type.data),
+        part_(machine.part_to_write(step.tensor())),
+        key_(random_key(machine.seed(), machine.tensor(step.tensor()).name)) {}
 
   Status run() override {
-    const auto elements = static_cast<std::size_t>(tensor_.type.elements());
-    if (tensor_.type.data == DataType::kI32) {
-      const std::vector<std::int32_t> same(elements, static_cast<std::int32_t>(step_.constant()));
-      std::memcpy(tensor_.bytes.data(), same.data(), tensor_.bytes.size());
+    if (type_ == DataType::kI32) {
+      const std::vector<std::int32_t> same(part_.bytes.size() / sizeof(std::int32_t),
+                                           static_cast<std::int32_t>(step_.constant()));
+      std::ranges::copy(std::as_bytes(std::span(same)), part_.bytes.begin());
       return {};
     }
-    if (tensor_.type.data == DataType::kF32) {
+    if (type_ == DataType::kF32) {
       // NOLINTNEXTLINE: the bytes of an f32 tensor, aligned by the plan.
-      auto* floats = reinterpret_cast<float*>(tensor_.bytes.data());
-      fill(step_, key_, {floats, tensor_.bytes.size() / sizeof(float)});
+      auto* floats = reinterpret_cast<float*>(part_.bytes.data());
+      fill(step_, key_, part_.begin, {floats, part_.bytes.size() / sizeof(float)});
       return {};
     }
-    std::vector<float> wide(elements);
-    fill(step_, key_, wide);
+    std::vector<float> wide(part_.bytes.size() / sizeof(Half));
+    fill(step_, key_, part_.begin, wide);
     // NOLINTNEXTLINE: the bytes of an f16 tensor.
-    to_halves(wide.data(), reinterpret_cast<Half*>(tensor_.bytes.data()), wide.size());
+    to_halves(wide.data(), reinterpret_cast<Half*>(part_.bytes.data()), wide.size());
     return {};
   }
 
@@ -103,7 +107,8 @@ class InitialiseAction final : public Action {
 
  private:
   const proto::Initialise& step_;
-  HostTensor tensor_;
+  DataType type_;
+  Machine::TensorPart part_;
   std::uint64_t key_;
 };
 

@@ -57,9 +57,32 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
   virtual ~Machine() = default;
 
-  /// Returns a tensor's name, type and bytes. The bytes do not move while the machine exists.
+  /// Returns a tensor's name, type and bytes. The bytes do not move while the machine exists. Only steps that read the
+  /// tensor may use this if its image may be shared (proto::Tensor.common).
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
+
+  /// A part of a tensor's elements.
+  struct TensorPart {
+    std::span<std::byte> bytes;
+    std::size_t begin = 0;  ///< Index of the first element.
+  };
+  /// Returns the elements that this replica must write for a tensor to be written: all, or, if replicas share the
+  /// image, those that it owns.
+  [[nodiscard]] virtual TensorPart part_to_write(std::uint32_t id) const = 0;
+
+  /// Returns the bytes in which a step writes a whole tensor, with `publish` afterwards. They are outside the tensor's
+  /// image if replicas share it.
+  [[nodiscard]] virtual HostTensor draft(std::uint32_t id) const = 0;
+  virtual void publish(std::uint32_t id) const = 0;
+
   [[nodiscard]] virtual Communicator& communicator() = 0;
+
+  /// Returns the communicator of this host's replicas if they are all replicas of the job and divide divisible steps
+  /// among themselves; otherwise null.
+  [[nodiscard]] virtual Communicator* owners() = 0;
+
+  /// Returns whether a divisible tensor has been reduced since a step completed it, and forgets this.
+  virtual bool take_reduced(std::uint32_t id) = 0;
 
   /// Returns the communicator of the replica's group of `size` consecutive replicas, or of all replicas if `size` is 0.
   /// All replicas must ask for the same groups in the same order. Errors: those of Communicator::group.

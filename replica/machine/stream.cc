@@ -33,6 +33,15 @@ std::vector<HostTensor> host_tensors(const google::protobuf::RepeatedField<std::
   return tensors;
 }
 
+std::vector<HostTensor> drafts(const google::protobuf::RepeatedField<std::uint32_t>& ids, const Machine& machine) {
+  std::vector<HostTensor> tensors;
+  tensors.reserve(static_cast<std::size_t>(ids.size()));
+  for (const std::uint32_t id : ids) {
+    tensors.push_back(machine.draft(id));
+  }
+  return tensors;
+}
+
 DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph, const Operation& operation) {
   return time_of_host_copy(device, graph.bytes(operation.inputs) + graph.bytes(operation.outputs));
 }
@@ -41,16 +50,24 @@ class StreamInAction final : public Action {
  public:
   StreamInAction(const proto::StreamIn& step, Machine& machine)
       : stream_(step.stream()),
-        tensors_(host_tensors(step.tensors(), machine)),
+        ids_(ids_of(step.tensors())),
+        tensors_(drafts(step.tensors(), machine)),
         fields_(ids_of(step.fields())),
         machine_(machine) {}
 
-  Status run() override { return machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_}); }
+  Status run() override {
+    POPRUN_TRY(machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_}));
+    for (const std::uint32_t id : ids_) {
+      machine_.publish(id);
+    }
+    return {};
+  }
 
   [[nodiscard]] std::string activity() const override { return fmt::format("read of host stream {}", stream_); }
 
  private:
   const std::string& stream_;
+  std::vector<std::uint32_t> ids_;
   std::vector<HostTensor> tensors_;
   std::vector<std::uint32_t> fields_;
   Machine& machine_;

@@ -40,17 +40,45 @@ struct Group {
     kAll,          ///< {0, 1, .. R - 1}
     kConsecutive,  ///< {0, 1, .. size - 1}, {size, .. 2 size - 1}, ..
     kOrthogonal,   ///< {0, m, 2 m, ..}, {1, m + 1, 2 m + 1, ..}, ..; m = R / size is the number of groups
+    kHost,         ///< The replicas that share a host's memory.
   };
 
   Kind kind = Kind::kAll;
-  std::size_t size = 0;  ///< Replicas per group, a divisor of R; 0 for kAll.
+  std::size_t size = 0;  ///< Replicas per group, a divisor of R; 0 for kAll and kHost.
 
   static constexpr Group all() { return {}; }
   static constexpr Group consecutive(std::size_t size) { return {Kind::kConsecutive, size}; }
   static constexpr Group orthogonal(std::size_t size) { return {Kind::kOrthogonal, size}; }
+  static constexpr Group host() { return {Kind::kHost, 0}; }
 
   friend constexpr bool operator==(Group, Group) = default;
 };
+
+/// Memory of which all replicas of a host see one image. A replica writes only the parts that it owns, through
+/// `writable`. All other code uses `image`, where a stray write ends the process (SIGSEGV) instead of changing what the
+/// other replicas see.
+struct CommonMemory {
+  std::span<const std::byte> image;
+  std::span<std::byte> writable;
+};
+
+/// Elements [begin, begin + count) of a tensor.
+struct OwnedPart {
+  std::size_t begin = 0;
+  std::size_t count = 0;
+};
+
+/// Returns the part of `elements` elements that replica `self` of `replicas` owns. Parts begin at multiples of 64, so
+/// that they are aligned for kernels in every element type; the parts of small tensors may be empty.
+constexpr OwnedPart owned_part(std::size_t elements, std::size_t replicas, std::size_t self) {
+  constexpr std::size_t kUnit = 64;
+  const std::size_t units = (elements + kUnit - 1) / kUnit;
+  const auto edge = [&](std::size_t index) {
+    const std::size_t element = units * index / replicas * kUnit;
+    return element < elements ? element : elements;
+  };
+  return {edge(self), edge(self + 1) - edge(self)};
+}
 
 /// Communication with the other replicas. `collectives/` implements it over threads and over MPI; the engine and its
 /// tests use only this interface. Every call is collective: all replicas make the same calls in the same order, with
@@ -88,9 +116,18 @@ class Communicator {
   /// buffers. Requires: every replica asks for the same size and passes the same offsets to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
+  /// Allocates `size` bytes of zeroed memory of which all replicas see one image, valid for the lifetime of the world of
+  /// replicas. Requires: every replica asks for the same size. Errors: kUsage unless all replicas are on one host, as
+  /// those of Group::host() are.
+  virtual Result<CommonMemory> allocate_common(Bytes size) = 0;
+
   /// Replaces every element of every buffer with its reduction over all replicas, on every replica, in one exchange.
   /// Buffers may differ in type. Requires: buffers do not overlap.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
+
+  /// Reduces as all_reduce does, but writes only the elements that this replica owns (owned_part) of each buffer. The
+  /// buffers' other elements are undefined afterwards. Cost: on one host, 1/R of the writes of an all_reduce.
+  virtual Status reduce_to_owners(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
   /// Begins an all_reduce and returns. The exchange proceeds while this replica does other work, including other calls
   /// of the communicator. Requires: the buffers and their names are not touched until `await_all_reduces` returns.

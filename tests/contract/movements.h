@@ -97,6 +97,44 @@ inline void allocate_is_sparse(Communicator& world) {
   EXPECT_EQ(end[32], static_cast<float>(world.size()));
 }
 
+// Each replica of a host writes the part that it owns, and all of them then read the same bytes. There are two memories,
+// because the second must not be that of the first.
+inline void common_memory_is_one_image_for_the_replicas_of_a_host(Communicator& world) {
+  constexpr std::size_t kSize = 100'000;
+  const auto host = world.group(Group::host());
+  ASSERT_TRUE(host) << host.error().message;
+  for (const std::size_t factor : {1U, 3U}) {
+    const auto memory = (*host)->allocate_common(Bytes{kSize});
+    ASSERT_TRUE(memory) << memory.error().message;
+    ASSERT_EQ(memory->image.size(), kSize);
+    EXPECT_EQ(std::ranges::count(memory->image, std::byte{0}), static_cast<std::ptrdiff_t>(kSize));
+    ASSERT_TRUE((*host)->barrier());
+    const auto [begin, count] = owned_part(kSize, (*host)->size(), self_of(**host));
+    std::ranges::fill(memory->writable.subspan(begin, count), static_cast<std::byte>(factor * (self_of(**host) + 1)));
+
+    ASSERT_TRUE((*host)->barrier());
+
+    for (std::size_t r = 0; r < (*host)->size(); ++r) {
+      const auto [first, size] = owned_part(kSize, (*host)->size(), r);
+      const auto part = memory->image.subspan(first, size);
+      EXPECT_EQ(std::ranges::count(part, static_cast<std::byte>(factor * (r + 1))), static_cast<std::ptrdiff_t>(size));
+    }
+  }
+}
+
+inline void the_parts_of_all_owners_make_up_a_tensor(Communicator& world) {
+  for (const std::size_t elements : {0U, 1U, 63U, 64U, 65U, 1'000U, 123'456U}) {
+    std::size_t end = 0;
+    for (std::size_t r = 0; r < world.size(); ++r) {
+      const auto [begin, count] = owned_part(elements, world.size(), r);
+      EXPECT_EQ(begin, end);
+      EXPECT_TRUE(begin % 64 == 0 || begin == elements);
+      end = begin + count;
+    }
+    EXPECT_EQ(end, elements);
+  }
+}
+
 inline constexpr auto kMovements = std::to_array<Sentence>({
     {"AllGatherConcatenates", all_gather_concatenates},
     {"AllGatherWorksInPlaceOnAllocatedMemory", all_gather_works_in_place_on_allocated_memory},
@@ -104,6 +142,8 @@ inline constexpr auto kMovements = std::to_array<Sentence>({
     {"BroadcastTakesManyChunks", broadcast_takes_many_chunks},
     {"AllocateGivesZeroedPages", allocate_gives_zeroed_pages},
     {"AllocateIsSparse", allocate_is_sparse},
+    {"CommonMemoryIsOneImageForTheReplicasOfAHost", common_memory_is_one_image_for_the_replicas_of_a_host},
+    {"ThePartsOfAllOwnersMakeUpATensor", the_parts_of_all_owners_make_up_a_tensor},
 });
 
 }  // namespace poprun::contract

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/base/half.h"
 #include "tests/contract/sentence.h"
 #include "tests/contract/values.h"
 
@@ -121,6 +123,43 @@ inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) 
     expect_rough_result(Reduction::kSum, world.size(), buffers[b], 1'000'000 * b);
   }
   EXPECT_EQ(std::ranges::count(region, -1.0F), static_cast<std::ptrdiff_t>(region.size() - 5 - 40'000 - 1));
+}
+
+/// Reduces values of one type in allocated memory and elsewhere, whole and to the owners, and compares every replica's
+/// own elements. Large buffers lie next to each other in one call.
+inline void reduce_to_owners_gives_each_replica_its_part_of_an_all_reduce(Communicator& world) {
+  for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kI32}) {
+    for (const std::size_t size : kSizes) {
+      const auto memory = world.allocate(Bytes{static_cast<std::int64_t>(2 * size * size_of(type))});
+      ASSERT_TRUE(memory) << memory.error().message;
+      const std::span<std::byte> whole = memory->first(size * size_of(type));
+      const std::span<std::byte> owned = memory->last(size * size_of(type));
+      std::vector<std::byte> elsewhere(owned.size());
+      for (std::size_t i = 0; i < size; ++i) {
+        const float value = rough_value(self_of(world), i);
+        if (type == ElementType::kF16) {
+          const Half half = to_half(value);
+          std::memcpy(&owned[i * sizeof(half)], &half, sizeof(half));
+        } else {
+          std::memcpy(&owned[i * sizeof(value)], &value, sizeof(value));
+        }
+      }
+      std::ranges::copy(owned, whole.begin());
+      std::ranges::copy(owned, elsewhere.begin());
+      const Buffer all{type, whole, "whole"};
+      const std::array<Buffer, 2> parts = {{{type, owned, "owned"}, {type, elsewhere, "elsewhere"}}};
+
+      ASSERT_TRUE(world.all_reduce(Reduction::kSum, std::span(&all, 1)));
+      ASSERT_TRUE(world.reduce_to_owners(Reduction::kSum, parts));
+
+      const auto [begin, count] = owned_part(size, world.size(), self_of(world));
+      const auto mine = [&](std::span<const std::byte> bytes) {
+        return bytes.subspan(begin * size_of(type), count * size_of(type));
+      };
+      EXPECT_TRUE(std::ranges::equal(mine(owned), mine(whole))) << size;
+      EXPECT_TRUE(std::ranges::equal(mine(elsewhere), mine(whole))) << size;
+    }
+  }
 }
 
 /// Sizes of a replica's shard, in elements.
@@ -254,6 +293,8 @@ inline constexpr auto kReductions = std::to_array<Sentence>({
     {"ReduceScatterGivesEachReplicaItsSlice", reduce_scatter_gives_each_replica_its_slice},
     {"ReduceScatterReadsAllocatedMemory", reduce_scatter_reads_allocated_memory},
     {"AllReduceTakesEveryType", all_reduce_takes_every_type},
+    {"ReduceToOwnersGivesEachReplicaItsPartOfAnAllReduce",
+     reduce_to_owners_gives_each_replica_its_part_of_an_all_reduce},
     {"AllReduceTakesBuffersOfAllTypesTogether", all_reduce_takes_buffers_of_all_types_together},
     {"ReduceScatterTakesEveryType", reduce_scatter_takes_every_type},
     {"MeanOfIntegersIsRefusedWithoutHarm", mean_of_integers_is_refused_without_harm},

@@ -117,6 +117,15 @@ class Memory(JobTest):
         self.assertEqual(poisoned.weights_hash(), plain.weights_hash())
         self.assertEqual(losses(poisoned), losses(plain))
 
+    def test_shared_weights_change_nothing(self):
+        for job in ((), ("--training.optimizer", "adam", "--training.clip-norm", 1), ("--model.precision", "half")):
+            with self.subTest(job=job):
+                own = self.run_job("-n", 4, "--memory.private", "true", *job, config=TRAIN)
+                for way in (("--num-instances", 2), ("--memory.poison-dead", "true")):
+                    shared = self.run_job("-n", 4, *way, *job, config=TRAIN)
+                    self.assertEqual(shared.weights_hash(), own.weights_hash())
+                    self.assertEqual(losses(shared), losses(own))
+
     def test_planned_peak_is_the_measured_high_water_mark(self):
         profile = self.run_job("-n", 2, *EVALUATED, config=TRAIN).profile()
         planned = profile["plannedMemory"][0]

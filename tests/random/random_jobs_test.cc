@@ -97,12 +97,13 @@ std::string outcome_of(const RandomJob& drawn, bool executed) {
   if (const Status described = describe_job(*job); !described) {
     return "wrong: not described: " + described.error().message;
   }
-  const Result<CompiledJob> plain = compile_job(drawn.arithmetic, drawn.onnx);
+  Result<CompiledJob> plain = compile_job(drawn.arithmetic, drawn.onnx);
   if (!plain) {
     return "wrong: without techniques: " + plain.error().message;
   }
   CompiledJob poisoned = *job;
   poisoned.config.mutable_memory()->set_poison_dead(true);
+  plain->config.mutable_memory()->set_private_(true);
   const Result<Results> got = run_job(poisoned);
   const Result<Results> wanted = run_job(*plain);
   if (!got || !wanted) {

@@ -120,7 +120,8 @@ class ReplicaRun {
       POPRUN_TRY(loop.run());
       return results;
     }
-    POPRUN_ASSIGN(const TrainingOptions options, training_options(job_.config, job_.dataset));
+    POPRUN_ASSIGN(TrainingOptions options, training_options(job_.config, job_.dataset));
+    options.engine.early_batch_bytes = 1;  // Every gradient is reduced as soon as it is complete.
     TrainingLoop loop(job_.program, options, ports);
     POPRUN_TRY(loop.run());
     return results;

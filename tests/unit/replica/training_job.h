@@ -210,6 +210,7 @@ struct LoopSetup {
   CheckpointSource* state = nullptr;  ///< Given to the first replica only.
   std::function<StepWatcher*(std::uint32_t replica)> watcher = nullptr;
   std::optional<proto::HostState> resume = {};
+  std::size_t early_batch_bytes = 1;  ///< EngineOptions: here, every gradient is reduced as soon as it is complete.
 };
 
 /// Runs a job's Program, for at most `last_part` of its micro-batches and batches of evaluation.
@@ -221,6 +222,7 @@ inline Outcome run_program(const proto::RunConfig& config, Program program, cons
   auto training = training_options(config, dataset());
   EXPECT_TRUE(training) << training.error().message;
   training->resume = setup.resume;
+  training->engine.early_batch_bytes = setup.early_batch_bytes;
   auto world = LocalWorld::create({.replicas = replicas});
   EXPECT_TRUE(world);
   outcome.records = std::vector<Record>(replicas);

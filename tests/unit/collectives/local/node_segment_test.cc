@@ -1,5 +1,7 @@
 #include "collectives/local/node_segment.h"
 
+#include <csignal>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,6 +24,19 @@ TEST(SharedMemory, IsTheSameThroughASecondMapping) {
 
   EXPECT_EQ(peer->data()[5'000], std::byte{7});
   EXPECT_EQ(peer->data()[0], std::byte{0});
+}
+
+TEST(SharedMemory, AReadOnlyMappingShowsTheSameBytesAndCatchesStrayWrites) {
+  auto owner = SharedMemory::create_for_processes(Bytes{8'192});
+  ASSERT_TRUE(owner);
+  auto image = owner->read_only();
+  ASSERT_TRUE(image) << image.error().message;
+
+  owner->data()[5'000] = std::byte{7};
+
+  EXPECT_EQ(image->data()[5'000], std::byte{7});
+  EXPECT_EXIT(image->data()[5'000] = std::byte{8}, ::testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EQ(owner->data()[5'000], std::byte{7});
 }
 
 TEST(SharedMemory, SaysWhichFileCouldNotBeOpenedAndWhatToDo) {

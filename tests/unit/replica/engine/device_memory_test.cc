@@ -61,7 +61,8 @@ TEST_F(DeviceMemoryTest, PoisonsWhatThePlanUses) {
 }
 
 TEST_F(DeviceMemoryTest, AnImageIsTheTensorsPlaceInItsArena) {
-  const HostImages images(program_, memory_.arenas());
+  const std::vector<CommonMemory> none;
+  const HostImages images(program_, memory_.arenas(), none);
 
   EXPECT_EQ(images.of(0).data(), bytes_.data());
   EXPECT_EQ(images.of(0).size(), 16U);

@@ -1,0 +1,415 @@
+#include "replica/compiler/lowering/replication.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "replica/machine/machine.h"
+#include "replica/ops/face/operator.h"
+#include "replica/ops/half/half_kernel.h"
+#include "replica/program/host_contract.h"
+
+namespace poprun {
+namespace replication {
+namespace {
+
+using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
+using Ids = google::protobuf::RepeatedField<std::uint32_t>;
+
+bool contains(const Ids& ids, std::uint32_t id) {
+  return std::ranges::find(ids, id) != ids.end();
+}
+
+/// An `execute` step with its operator; nothing if the Program is broken, which other checks report.
+struct Use {
+  const Operator* op = nullptr;
+  Signature signature;
+};
+
+std::optional<Use> use_of(const Program& program, const proto::Execute& execute) {
+  Use use{find_operator(execute.operation()), {}};
+  Result<Attributes> attributes = parse_attributes(execute.attributes());
+  if (use.op == nullptr || !attributes) {
+    return std::nullopt;
+  }
+  use.signature.attributes = std::move(*attributes);
+  const auto add = [&program](const Ids& ids, std::vector<TensorType>& types) {
+    for (const std::uint32_t id : ids) {
+      if (Result<TensorType> type = parse_type(program.tensors(static_cast<int>(id)).type())) {
+        types.push_back(std::move(*type));
+      }
+    }
+    return std::ssize(types) == ids.size();
+  };
+  const bool complete =
+      add(execute.inputs(), use.signature.inputs) && add(execute.outputs(), use.signature.outputs);
+  return complete ? std::optional(std::move(use)) : std::nullopt;
+}
+
+bool is_view(const Program& program, const proto::Execute& execute, const Use& use) {
+  const auto addresses = [&program](const Ids& ids) {
+    std::vector<std::int64_t> all;
+    for (const std::uint32_t id : ids) {
+      all.push_back(static_cast<std::int64_t>(program.tensors(static_cast<int>(id)).placement().offset()));
+    }
+    return all;
+  };
+  return is_view(*use.op, use.signature, addresses(execute.inputs()), addresses(execute.outputs()));
+}
+
+/// Returns whether each replica could compute a part of all results: the operator works elementwise on its first
+/// operands, has no further results, and updates its results in place.
+bool updates_elements(const proto::Execute& execute, const Use& use) {
+  const Cut cut = use.op->on_shards;
+  if (!cut || std::ssize(use.signature.outputs) != cut.outputs || reads_moment(*use.op, use.signature.attributes)) {
+    return false;
+  }
+  const std::int64_t elements = use.signature.inputs.at(0).elements();
+  for (std::size_t i = 0; i < cut.inputs; ++i) {
+    if (use.signature.inputs.at(i).elements() != elements) {
+      return false;
+    }
+  }
+  return std::ranges::all_of(execute.outputs(), [&](std::uint32_t output) {
+    const auto found = std::ranges::find(execute.inputs(), output);
+    return found - execute.inputs().begin() < cut.inputs;
+  });
+}
+
+/// Finds out which tensors are equal on all replicas, by abstract interpretation of all functions.
+class Analysis {
+ public:
+  explicit Analysis(const Program& program)
+      : program_(program),
+        equal_(static_cast<std::size_t>(program.tensors_size())),
+        always_equal_(equal_.size(), true),
+        loaded_(equal_.size()) {
+    for (const proto::Function& function : program.functions()) {
+      if (!function.has_part()) {
+        const bool first = function.name() == name_of(JobFunction::kLoad);
+        entries_.insert(first ? entries_.begin() : entries_.end(), &function);
+      }
+    }
+  }
+
+  void run() {
+    if (entries_.empty()) {
+      return;
+    }
+    run(entries_[0]->steps());
+    loaded_ = equal_;
+    // Any function may run after any other, so a tensor is equal on entry only if it is after all of them.
+    std::vector<bool> entry;
+    do {
+      entry = equal_;
+      std::vector<bool> all = entry;
+      for (std::size_t f = 1; f < entries_.size(); ++f) {
+        equal_ = entry;
+        run(entries_[f]->steps());
+        meet(all);
+      }
+      equal_ = all;
+    } while (equal_ != entry);
+  }
+
+  /// Returns whether the tensor's value is equal after the first function and after every step that writes it.
+  [[nodiscard]] bool is_always_equal(std::uint32_t tensor) const { return always_equal_[tensor] && loaded_[tensor]; }
+
+  /// Returns whether all inputs of the `execute` step are equal whenever it runs.
+  [[nodiscard]] bool has_equal_inputs(const proto::Step& step) const {
+    const auto found = equal_inputs_.find(step.number());
+    return found != equal_inputs_.end() && found->second;
+  }
+
+ private:
+  /// Keeps only what is also equal in `state`, in both.
+  void meet(std::vector<bool>& state) {
+    for (std::size_t t = 0; t < equal_.size(); ++t) {
+      state[t] = state[t] && equal_[t];
+    }
+  }
+
+  void run(const Steps& steps) {
+    for (const proto::Step& step : steps) {
+      if (step.has_repeat()) {
+        std::vector<bool> entry;
+        do {
+          entry = equal_;
+          run(step.repeat().steps());
+          std::vector<bool> both = entry;
+          meet(both);
+          if (both == entry) {
+            break;
+          }
+          equal_ = both;
+        } while (true);
+      } else if (step.has_call()) {
+        if (const proto::Function* callee = find_function(program_, step.call().function())) {
+          run(callee->steps());
+        }
+      } else {
+        const bool equal = gives_equal(step);
+        for (const std::uint32_t id : tensors_of(step).writes) {
+          set(id, equal);
+        }
+        if (step.has_copy()) {
+          run_copy(step.copy());
+        }
+      }
+    }
+  }
+
+  void set(std::uint32_t tensor, bool equal) {
+    equal_[tensor] = equal;
+    always_equal_[tensor] = always_equal_[tensor] && equal;
+  }
+
+  bool gives_equal(const proto::Step& step) {
+    if (step.has_execute()) {
+      return execute(step);
+    }
+    if (step.has_await_all_reduces()) {
+      return std::ranges::all_of(step.await_all_reduces().tensors(), [this](auto id) { return equal_[id]; });
+    }
+    if (step.has_stream_in()) {
+      return step.stream_in().stream() == name_of(JobStream::kControl) ||
+             step.stream_in().stream() == name_of(JobStream::kWeights);
+    }
+    return step.has_initialise() || step.has_gather_rows() ||
+           (step.has_all_reduce() && step.all_reduce().group() == 0) ||
+           (step.has_all_gather() && step.all_gather().group() == 0);
+  }
+
+  bool execute(const proto::Step& step) {
+    const auto use = use_of(program_, step.execute());
+    const bool inputs = std::ranges::all_of(step.execute().inputs(), [this](std::uint32_t id) { return equal_[id]; });
+    const bool equal = use && inputs && !reads_moment(*use->op, use->signature.attributes);
+    bool& always = equal_inputs_.try_emplace(step.number(), true).first->second;
+    always = always && equal;
+    return equal;
+  }
+
+  void run_copy(const proto::Copy& copy) {
+    for (int k = 0; k < copy.to_size(); ++k) {
+      const bool whole = copy.from_entries().empty() && copy.to_entries().empty();
+      set(copy.to(k), whole && equal_[copy.from(k)]);
+    }
+  }
+
+  const Program& program_;
+  std::vector<const proto::Function*> entries_;  ///< Functions that the host runs; "load" first.
+  std::vector<bool> equal_;                      ///< Now, indexed by tensor.
+  std::vector<bool> always_equal_;
+  std::vector<bool> loaded_;
+  std::map<std::uint32_t, bool> equal_inputs_;  ///< Keyed by step number.
+};
+
+/// Decides what is common and what is divisible, given what is equal.
+class Decision {
+ public:
+  Decision(Program& program, const Analysis& equal) : program_(program), equal_(equal) {
+    for (proto::Function& function : *program.mutable_functions()) {
+      list(*function.mutable_steps());
+    }
+  }
+
+  void mark() {
+    for (std::uint32_t t = 0; t < static_cast<std::uint32_t>(program_.tensors_size()); ++t) {
+      const proto::Tensor& tensor = program_.tensors(static_cast<int>(t));
+      if (tensor.always_live() && !is_remote(tensor) && tensor.shard_of().empty() && !tensor.has_residence() &&
+          equal_.is_always_equal(t)) {
+        common_.insert(t);
+      }
+    }
+    while (drop_one_sided()) {
+    }
+    for (const std::uint32_t t : common_) {
+      program_.mutable_tensors(static_cast<int>(t))->set_common(true);
+    }
+    mark_views();
+    for (const Listed& listed : steps_) {
+      if (divides(listed)) {
+        listed.step->mutable_execute()->set_divisible(true);
+      }
+    }
+    for (const proto::Function& function : program_.functions()) {
+      count_calls(function.steps(), 1);
+    }
+    for (proto::Function& function : *program_.mutable_functions()) {
+      if (!function.has_part()) {
+        mark_all_reduces(function);
+        mark_complete(function);
+      }
+    }
+  }
+
+ private:
+  struct Listed {
+    proto::Step* step = nullptr;
+    StepTensors tensors = {};
+    std::optional<Use> use = {};  ///< Of an `execute` step.
+    bool is_view = false;
+  };
+
+  void list(google::protobuf::RepeatedPtrField<proto::Step>& steps) {
+    for (proto::Step& step : steps) {
+      if (step.has_repeat()) {
+        list(*step.mutable_repeat()->mutable_steps());
+        continue;
+      }
+      Listed& listed = steps_.emplace_back(Listed{.step = &step, .tensors = tensors_of(step)});
+      if (step.has_execute()) {
+        listed.use = use_of(program_, step.execute());
+        listed.is_view = listed.use && is_view(program_, step.execute(), *listed.use);
+      }
+    }
+  }
+
+  [[nodiscard]] const proto::Tensor& tensor(std::uint32_t id) const { return program_.tensors(static_cast<int>(id)); }
+
+  [[nodiscard]] bool divides(const Listed& listed) const {
+    return listed.use && !listed.is_view && updates_elements(listed.step->execute(), *listed.use) &&
+           equal_.has_equal_inputs(*listed.step) &&
+           std::ranges::all_of(listed.step->execute().outputs(), [this](auto id) { return common_.contains(id); });
+  }
+
+  /// Removes the common tensors that a step writes whole. Returns whether there were any, because steps that write them
+  /// together with others are then no longer divisible.
+  bool drop_one_sided() {
+    const std::size_t before = common_.size();
+    for (const Listed& listed : steps_) {
+      const proto::Step& step = *listed.step;
+      if (listed.is_view || step.has_initialise() || step.has_stream_in() || divides(listed)) {
+        continue;
+      }
+      for (const std::uint32_t written : listed.tensors.writes) {
+        std::erase_if(common_, [&](std::uint32_t id) {
+          return id == written || (is_same_memory(id, written) && share_bytes(tensor(id), tensor(written)));
+        });
+      }
+    }
+    return common_.size() < before;
+  }
+
+  [[nodiscard]] bool is_same_memory(std::uint32_t a, std::uint32_t b) const {
+    return memory_of(program_, tensor(a)) == memory_of(program_, tensor(b));
+  }
+
+  void mark_views() {
+    for (const Listed& listed : steps_) {
+      if (!listed.is_view) {
+        continue;
+      }
+      for (const std::uint32_t output : listed.step->execute().outputs()) {
+        const bool inside = std::ranges::any_of(common_, [&](std::uint32_t id) {
+          return is_same_memory(id, output) && share_bytes(tensor(id), tensor(output));
+        });
+        program_.mutable_tensors(static_cast<int>(output))->set_common(inside);
+      }
+    }
+  }
+
+  void count_calls(const Steps& steps, std::uint32_t rounds) {
+    for (const proto::Step& step : steps) {
+      count_calls(step.repeat().steps(), rounds * step.repeat().count());
+      if (step.has_call()) {
+        calls_[step.call().function()] += rounds;
+      }
+    }
+  }
+
+  /// Visits the steps that run in a function of the host, in order. `once` says whether a step runs once per run of the
+  /// function; callees run in the places of their calls.
+  template <typename Visit>
+  void walk(google::protobuf::RepeatedPtrField<proto::Step>& steps, bool once, const Visit& visit) {
+    for (proto::Step& step : steps) {
+      if (step.has_repeat()) {
+        walk(*step.mutable_repeat()->mutable_steps(), once && step.repeat().count() == 1, visit);
+      } else if (step.has_call()) {
+        for (proto::Function& callee : *program_.mutable_functions()) {
+          if (callee.name() == step.call().function()) {
+            walk(*callee.mutable_steps(), once && calls_[callee.name()] == 1, visit);
+          }
+        }
+      } else {
+        visit(step, once);
+      }
+    }
+  }
+
+  /// Marks the tensors of an all-reduce that, from then on, only divisible steps name. They die with the function, and
+  /// in its next run, a step writes them anew before another reads them.
+  void mark_all_reduces(proto::Function& function) {
+    std::map<std::uint32_t, proto::Step*> reduced_by;
+    std::set<std::uint32_t> read_whole;
+    walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
+      const StepTensors tensors = tensors_of(step);
+      for (const auto* ids : {&tensors.reads, &tensors.writes}) {
+        for (const std::uint32_t id : *ids) {
+          if (reduced_by.contains(id) && !reads_elementwise(step.execute(), id)) {
+            read_whole.insert(id);
+          }
+        }
+      }
+      const proto::AllReduce& reduce = step.all_reduce();
+      if (step.has_all_reduce() && once && !reduce.in_background() && reduce.group() == 0) {
+        for (const std::uint32_t id : reduce.tensors()) {
+          if (!tensor(id).always_live()) {
+            reduced_by[id] = &step;
+          }
+        }
+      }
+    });
+    for (const auto& [id, step] : reduced_by) {
+      if (!read_whole.contains(id)) {
+        step->mutable_all_reduce()->add_divisible(id);
+      }
+    }
+  }
+
+  static bool reads_elementwise(const proto::Execute& execute, std::uint32_t id) {
+    const Operator* op = execute.divisible() ? find_operator(execute.operation()) : nullptr;
+    const auto at = std::ranges::find(execute.inputs(), id) - execute.inputs().begin();
+    return op != nullptr && at < op->on_shards.inputs && std::ranges::count(execute.inputs(), id) == 1 &&
+           !contains(execute.outputs(), id);
+  }
+
+  void mark_complete(proto::Function& function) {
+    std::map<std::uint32_t, std::pair<proto::Step*, bool>> last_named;  // And whether that step runs once.
+    walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
+      const StepTensors tensors = tensors_of(step);
+      for (const std::uint32_t id : step.all_reduce().divisible()) {
+        const auto& [writer, ran_once] = last_named[id];
+        if (writer != nullptr && ran_once && std::ranges::count(tensors_of(*writer).writes, id) > 0) {
+          writer->add_completes(id);
+        }
+      }
+      for (const auto* ids : {&tensors.reads, &tensors.writes}) {
+        for (const std::uint32_t id : *ids) {
+          last_named[id] = {&step, once};
+        }
+      }
+    });
+  }
+
+  Program& program_;
+  const Analysis& equal_;
+  std::vector<Listed> steps_;  ///< All steps but repeats, in order.
+  std::set<std::uint32_t> common_;
+  std::map<std::string, std::uint32_t> calls_;  ///< How often each function is called, over all functions.
+};
+
+}  // namespace
+}  // namespace replication
+
+void mark_replication(Program& program) {
+  replication::Analysis equal(program);
+  equal.run();
+  replication::Decision(program, equal).mark();
+}
+
+}  // namespace poprun

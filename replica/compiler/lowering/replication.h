@@ -1,0 +1,28 @@
+#pragma once
+
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// Replication analysis (XLA: HloReplicationAnalysis): finds what is equal on all replicas by construction, and marks
+/// in the Program what the replicas of one host may therefore share. The marks change neither values, addresses nor
+/// device times; without them, every replica computes and stores everything itself.
+///
+/// A value is equal if a step computes it from equal values alone, or if it is initialised, comes from a host stream
+/// that is the same for all replicas, or is the result of an exchange that gives all replicas the same. Batches, random
+/// numbers, shards and all values derived from them differ.
+///
+///   Tensor.common          always live, equal whenever a step reads it, and written only by initialisers, by streams
+///                          of weights and by divisible steps. Views of such a tensor are common, too.
+///   Execute.divisible      an update (Operator::on_shards) in place, from equal operands, of common tensors alone:
+///                          each replica can compute a part (owned_part) of the elements for all.
+///   AllReduce.divisible    reduced tensors that only divisible steps read: each replica needs only its own part.
+///   Step.completes         divisible tensors that no step names between this one, which runs once, and the all-reduce:
+///                          they can be reduced, and the rest of them forgotten, while the backward pass goes on.
+///
+/// Not marked, so private: tensors off-chip, shards, sums over elements (LAMB's norms), and updates that need whole
+/// tensors (Adafactor's and Muon's) or round stochastically. `verify_replication` (proofs/replication.h) checks the
+/// marks. Cost: a few passes over the steps, in which calls are inlined.
+void mark_replication(Program& program);
+
+}  // namespace poprun

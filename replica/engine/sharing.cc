@@ -1,0 +1,64 @@
+#include "replica/engine/sharing.h"
+
+#include <algorithm>
+
+#include "replica/engine/device_memory.h"
+#include "replica/ops/face/operator.h"
+
+namespace poprun {
+
+Result<Sharing> Sharing::create(const Program& program, Communicator& communicator) {
+  const bool has_common = std::ranges::any_of(program.tensors(), [](const proto::Tensor& t) { return t.common(); });
+  if (!has_common || communicator.size() == 1) {
+    return Sharing{};
+  }
+  Sharing sharing;
+  POPRUN_ASSIGN(sharing.host_, communicator.group(Group::host()));
+  if (sharing.host_->size() == 1) {
+    return Sharing{};
+  }
+  for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
+    POPRUN_ASSIGN(const CommonMemory memory, sharing.host_->allocate_common(common_capacity(program, ipu)));
+    sharing.memories_.push_back(memory);
+  }
+  return sharing;
+}
+
+OwnedPart Sharing::owned(std::size_t elements) const {
+  return is_active() ? owned_part(elements, host_->size(), index_of(host_->self())) : OwnedPart{0, elements};
+}
+
+TensorType Sharing::owned_type(const TensorType& whole) const {
+  const OwnedPart part = owned(static_cast<std::size_t>(whole.elements()));
+  return {whole.data, {static_cast<std::int64_t>(part.count)}, Layout::kRowMajor};
+}
+
+Sharing::Use Sharing::use_of(const Program& program, const proto::Step& step, bool is_view) const {
+  if (!is_active() || is_view) {
+    return {};
+  }
+  const auto is_common = [&](std::uint32_t id) { return program.tensors(static_cast<int>(id)).common(); };
+  const StepTensors tensors = tensors_of(step);
+  Use use{.reads = std::ranges::any_of(tensors.reads, is_common),
+          .writes = std::ranges::any_of(tensors.writes, is_common),
+          .meets = step.has_all_reduce() && !step.all_reduce().in_background() && step.all_reduce().group() == 0};
+  if (step.execute().divisible()) {  // Of elementwise operands, the replica reads only the elements that it owns.
+    const auto& inputs = step.execute().inputs();
+    const Operator* op = find_operator(step.execute().operation());
+    use.reads = op == nullptr || std::any_of(inputs.begin() + op->on_shards.inputs, inputs.end(), is_common);
+  }
+  return use;
+}
+
+void Sharing::after(const Use& use) {
+  is_read_ = (is_read_ && !use.meets) || use.reads;
+  is_written_ = (is_written_ && !use.meets) || use.writes;
+}
+
+Status Sharing::meet() {
+  is_read_ = false;
+  is_written_ = false;
+  return host_->barrier();
+}
+
+}  // namespace poprun
