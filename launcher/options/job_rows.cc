@@ -325,6 +325,12 @@ Rows device_report() {
                    "Training steps that share the host time of one call, like PopTorch's deviceIterations and "
                    "TensorFlow's steps_per_execution",
                    Integer{1, 1'000'000}),
+          file_key("device.watts", "W", "0",
+                   "Power of an IPU, with its share of the Pod, for the energy that `poprun-emu scale` prints",
+                   Real{0, 1e6}),
+          file_key("device.price", "X", "0",
+                   "Price of an IPU per hour, in any currency, for the cost that `poprun-emu scale` prints",
+                   Real{0, 1e6}),
           file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",
                    Integer{1, 1'000'000'000'000'000}),
           with_value({.name = "report.dump-tensors",

@@ -273,12 +273,38 @@ std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<cons
   return bytes;
 }
 
+namespace {
+
+/// Appends the entry of a tensor whose data begin at `offset` or, for a stack of Mixtral's experts, an entry for each
+/// expert, as in Hugging Face's files: their data follow each other in the stack.
+void add_entries(const Tensor& tensor, std::uint64_t offset, std::vector<TensorEntry>& entries) {
+  constexpr std::string_view kExperts = ".block_sparse_moe.experts.";
+  const std::size_t at = tensor.name.find(kExperts);
+  if (at == std::string::npos || tensor.shape.size() < 2) {
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
+    return;
+  }
+  const std::size_t number = at + kExperts.size();
+  const auto experts = static_cast<std::uint64_t>(tensor.shape[0]);
+  const std::uint64_t bytes = tensor.data.size() / experts;
+  for (std::uint64_t expert = 0; expert < experts; ++expert) {
+    const std::uint64_t begin = offset + expert * bytes;
+    entries.push_back({fmt::format("{}{}.{}", tensor.name.substr(0, number), expert, tensor.name.substr(number)),
+                       tensor.dtype,
+                       {tensor.shape.begin() + 1, tensor.shape.end()},
+                       begin,
+                       begin + bytes});
+  }
+}
+
+}  // namespace
+
 std::string safetensors_header(std::span<const Tensor> tensors) {
   std::vector<TensorEntry> entries;
   std::uint64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     POPRUN_CHECK(tensor_bytes(tensor.dtype, tensor.shape) == tensor.data.size());
-    entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
+    add_entries(tensor, offset, entries);
     offset += tensor.data.size();
   }
   return header_of({{"__metadata__", {{"format", "pt"}}}}, entries);

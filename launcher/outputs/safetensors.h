@@ -52,7 +52,8 @@ std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
 /// Returns everything that precedes the data in a file, with the metadata {"format": "pt"} that Hugging Face's
-/// libraries expect. Tensors are stored in the given order, so the same tensors in the same order give identical bytes.
+/// libraries expect, and Mixtral's experts as single tensors. Tensors are stored in the given order, so the same tensors
+/// in the same order give identical bytes.
 /// Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 

@@ -1,5 +1,6 @@
 #include "launcher/screen/scaling_tables.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -69,6 +70,40 @@ std::string memory_lines(const Jobs& jobs) {
   return text;
 }
 
+std::string run_time_text(double seconds) {
+  constexpr double kMinute = 60;
+  constexpr double kHour = 60 * kMinute;
+  constexpr double kDay = 24 * kHour;
+  return seconds < 2 * kMinute ? duration_text(seconds)
+         : seconds < 2 * kHour ? fmt::format("{:.1f} min", seconds / kMinute)
+         : seconds < 4 * kDay  ? fmt::format("{:.1f} h", seconds / kHour)
+                               : fmt::format("{:.1f} days", seconds / kDay);
+}
+
+/// Returns a table of the whole jobs, with energy and cost if power and price are known.
+std::string runs_table(const Jobs& jobs) {
+  const auto any = [&jobs](double (proto::ScaledJob::*figure)() const) {
+    return std::ranges::any_of(jobs, [&](const proto::ScaledJob* job) { return (job->*figure)() > 0; });
+  };
+  const bool has_energy = any(&proto::ScaledJob::run_kilowatt_hours);
+  const bool has_cost = any(&proto::ScaledJob::run_cost);
+  if (!any(&proto::ScaledJob::run_seconds)) {
+    return "";
+  }
+  std::string text = fmt::format("the whole job:\n{:>8}{:>14}{:>14}{}{}\n", "replicas", "steps", "device time",
+                                 has_energy ? fmt::format("{:>18}", "energy") : "",
+                                 has_cost ? fmt::format("{:>16}", "cost") : "");
+  for (const proto::ScaledJob* job : jobs) {
+    const bool runs = job->steps() > 0;
+    text += fmt::format(
+        "{:>8}{:>14}{:>14}{}{}\n", grouped(job->replicas()), runs ? grouped(job->steps()) : "-",
+        runs ? run_time_text(job->run_seconds()) : "-",
+        has_energy ? fmt::format("{:>14.3g} kWh", job->run_kilowatt_hours()) : "",
+        has_cost ? fmt::format("{:>16.2f}", job->run_cost()) : "");
+  }
+  return text;
+}
+
 std::string table(const Jobs& jobs, const std::string& title) {
   std::string text = fmt::format("# {}\n{:>8}{:>8}{:>14}{:>11}{:>11}{:>7}{:>6}{:>5}{:>5}{:>5}\n", title, "replicas",
                                  "IPUs", "batch", "step", "samples/s", "effic.", "exch.", "copy", "host", "idle");
@@ -79,7 +114,7 @@ std::string table(const Jobs& jobs, const std::string& title) {
       compiled.push_back(job);
     }
   }
-  return text + memory_lines(compiled);
+  return text + memory_lines(compiled) + runs_table(compiled);
 }
 
 }  // namespace

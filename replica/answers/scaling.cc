@@ -67,6 +67,9 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
   JobLength length;
   if (config.inference()) {
     POPRUN_ASSIGN(length.test_batches, test_batches(config, job.dataset()));
+    length.steps = length.test_batches;
+  } else if (const Result<JobLength> whole = job_length(config, job.dataset())) {
+    length = *whole;  // Otherwise, a step has more samples than the dataset.
   }
   const proto::DeviceTime device = device_time(program, config, length);
   const JobFunction called = config.inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
@@ -87,6 +90,12 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
     answer.set_idle_seconds(answer.idle_seconds() + ipu.idle_seconds() / ipus);
   }
   answer.set_hidden_seconds(mean(Cycles{static_cast<std::int64_t>(device.step_cost().background_cycles())}));
+  answer.set_steps(length.steps);
+  answer.set_run_seconds(static_cast<double>(length.steps) * device.step_seconds());
+  const double ipu_hours =
+      answer.run_seconds() / 3600 * ipus * static_cast<double>(config.topology().num_replicas());
+  answer.set_run_kilowatt_hours(ipu_hours * config.device().watts() / 1000);
+  answer.set_run_cost(ipu_hours * config.device().price());
   answer.set_fits(std::ranges::all_of(program.memory(), fits));
   answer.set_peak_bytes(fullest(program).peak());
   answer.set_capacity_bytes(fullest(program).capacity());

@@ -29,6 +29,15 @@ class Scale(JobTest):
                          last["samples_per_second"] / 65536 / (first["samples_per_second"] / 16))
         self.assertLess(last["efficiency"], 1)
 
+    def test_prints_time_energy_and_cost_of_the_whole_job(self):
+        rates = ("--device.watts", 300, "--device.price", 2, "--ipus-per-replica", 1)
+        for job in self.answer("--replicas", "1,4", "--training.steps", 50, *rates):
+            self.assertEqual(job["steps"], 50)
+            self.assertAlmostEqual(job["run_seconds"], 50 * job["step_seconds"], places=12)
+            hours = job["run_seconds"] / 3600 * int(job["ipus"])
+            self.assertAlmostEqual(job["run_kilowatt_hours"], hours * 0.3, places=12)
+            self.assertAlmostEqual(job["run_cost"], hours * 2, places=12)
+
     def test_divides_micro_batches_where_there_are_too_few(self):
         jobs = {job["replicas"]: job for job in self.answer("--replicas", "1,2,3") if job["scaling"] == "strong"}
         self.assertEqual(jobs[2]["batch_sizes"]["micro_batch_size"], 2)

@@ -35,6 +35,24 @@ std::string error_of(std::string_view bytes) {
   return tensors ? "no error" : tensors.error().message;
 }
 
+TEST(Safetensors, AStackOfMixtralsExpertsIsStoredAsOneTensorForEach) {
+  const std::vector<Tensor> tensors = {
+      {"model.layers.0.block_sparse_moe.experts.w1.weight", "F32", {2, 1, 3}, std::string(12, 'a') + std::string(12, 'b')},
+      {"experts.w1.weight", "F32", {2}, std::string(8, 'c')}};
+  std::string bytes = safetensors_header(tensors);
+  for (const Tensor& tensor : tensors) {
+    bytes += tensor.data;
+  }
+
+  const auto read = parse_safetensors("file", bytes);
+
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, (std::vector<Tensor>{
+                       {"model.layers.0.block_sparse_moe.experts.0.w1.weight", "F32", {1, 3}, std::string(12, 'a')},
+                       {"model.layers.0.block_sparse_moe.experts.1.w1.weight", "F32", {1, 3}, std::string(12, 'b')},
+                       {"experts.w1.weight", "F32", {2}, std::string(8, 'c')}}));
+}
+
 TEST(Safetensors, ComeBackAsTheyWentOut) {
   const auto tensors = parse_safetensors("w", file_of(two_tensors()));
   ASSERT_TRUE(tensors) << tensors.error().message;

@@ -54,6 +54,25 @@ TEST(ScalingTables, PrintPartsInPercentAndEqualMemoryOnce) {
   EXPECT_THAT(text, HasSubstr("\n      16      64  8 samples cannot be divided among 16 replicas\n"));
 }
 
+TEST(ScalingTables, PrintTheWholeJobWithItsEnergyAndCostIfTheyAreKnown) {
+  proto::ScaleAnswer answer;
+  for (const std::uint64_t replicas : {1U, 16U}) {
+    proto::ScaledJob& added = *answer.add_jobs();
+    added = job("weak", replicas, 1);
+    added.set_steps(16'000 / replicas);
+    added.set_run_seconds(160.0 / static_cast<double>(replicas));
+  }
+  EXPECT_THAT(scaling_tables(answer, "mk2"), HasSubstr("the whole job:\n"
+                                                       "replicas         steps   device time\n"
+                                                       "       1        16,000       2.7 min\n"
+                                                       "      16         1,000       10.00 s\n"));
+  answer.mutable_jobs(0)->set_run_kilowatt_hours(0.0533);
+  answer.mutable_jobs(0)->set_run_cost(1.5);
+  EXPECT_THAT(scaling_tables(answer, "mk2"),
+              HasSubstr("replicas         steps   device time            energy            cost\n"
+                        "       1        16,000       2.7 min        0.0533 kWh            1.50\n"));
+}
+
 TEST(ScalingTables, SayWhereTheComparisonWithChipsEnds) {
   proto::ScaleAnswer answer;
   *answer.add_jobs() = job("weak", 32, 1);
