@@ -80,6 +80,11 @@ std::string run_time_text(double seconds) {
                                : fmt::format("{:.1f} days", seconds / kDay);
 }
 
+std::string energy_text(double kilowatt_hours) {
+  return kilowatt_hours < 100 ? fmt::format("{:.3g}", kilowatt_hours)
+                              : grouped(static_cast<std::uint64_t>(std::llround(kilowatt_hours)));
+}
+
 /// Returns a table of the whole jobs, with energy and cost if power and price are known.
 std::string runs_table(const Jobs& jobs) {
   const auto any = [&jobs](double (proto::ScaledJob::*figure)() const) {
@@ -98,7 +103,7 @@ std::string runs_table(const Jobs& jobs) {
     text += fmt::format(
         "{:>8}{:>14}{:>14}{}{}\n", grouped(job->replicas()), runs ? grouped(job->steps()) : "-",
         runs ? run_time_text(job->run_seconds()) : "-",
-        has_energy ? fmt::format("{:>14.3g} kWh", job->run_kilowatt_hours()) : "",
+        has_energy ? fmt::format("{:>14} kWh", energy_text(job->run_kilowatt_hours())) : "",
         has_cost ? fmt::format("{:>16.2f}", job->run_cost()) : "");
   }
   return text;

@@ -69,7 +69,9 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
     POPRUN_ASSIGN(length.test_batches, test_batches(config, job.dataset()));
     length.steps = length.test_batches;
   } else if (const Result<JobLength> whole = job_length(config, job.dataset())) {
-    length = *whole;  // Otherwise, a step has more samples than the dataset.
+    length = *whole;
+  } else {  // A step has more samples than the dataset.
+    length.steps = config.training().steps();
   }
   const proto::DeviceTime device = device_time(program, config, length);
   const JobFunction called = config.inference() ? JobFunction::kEvaluate : JobFunction::kTrain;

@@ -433,7 +433,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"), "train.cfg:1: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
-            "io-tiles, bytes-per-tile, host-call, steps-per-call, streaming-bytes");
+            "io-tiles, bytes-per-tile, host-call, steps-per-call, watts, price, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
             "train.cfg:1: unknown section [network]; available: job, model, data, training, pipeline, "
             "memory, device, report, published");
