@@ -93,6 +93,8 @@ class Analysis {
         const bool first = function.name() == name_of(JobFunction::kLoad);
         entries_.insert(first ? entries_.begin() : entries_.end(), &function);
       }
+      callees_.emplace(function.name(), &function);
+      find_random(function.steps());
     }
   }
 
@@ -148,8 +150,8 @@ class Analysis {
           equal_ = both;
         } while (true);
       } else if (step.has_call()) {
-        if (const proto::Function* callee = find_function(program_, step.call().function())) {
-          run(callee->steps());
+        if (const auto callee = callees_.find(step.call().function()); callee != callees_.end()) {
+          run(callee->second->steps());
         }
       } else {
         const bool equal = gives_equal(step);
@@ -158,6 +160,20 @@ class Analysis {
         }
         if (step.has_copy()) {
           run_copy(step.copy());
+        }
+      }
+    }
+  }
+
+  /// Finds the steps that give different results for equal operands.
+  void find_random(const Steps& steps) {
+    for (const proto::Step& step : steps) {
+      find_random(step.repeat().steps());
+      if (step.has_execute()) {
+        const Operator* op = find_operator(step.execute().operation());
+        const Result<Attributes> attributes = parse_attributes(step.execute().attributes());
+        if (op == nullptr || !attributes || reads_moment(*op, *attributes)) {
+          random_.insert(step.number());
         }
       }
     }
@@ -185,9 +201,8 @@ class Analysis {
   }
 
   bool execute(const proto::Step& step) {
-    const auto use = use_of(program_, step.execute());
     const bool inputs = std::ranges::all_of(step.execute().inputs(), [this](std::uint32_t id) { return equal_[id]; });
-    const bool equal = use && inputs && !reads_moment(*use->op, use->signature.attributes);
+    const bool equal = inputs && !random_.contains(step.number());
     bool& always = equal_inputs_.try_emplace(step.number(), true).first->second;
     always = always && equal;
     return equal;
@@ -202,7 +217,9 @@ class Analysis {
 
   const Program& program_;
   std::vector<const proto::Function*> entries_;  ///< Functions that the host runs; "load" first.
-  std::vector<bool> equal_;                      ///< Now, indexed by tensor.
+  std::map<std::string, const proto::Function*> callees_;
+  std::set<std::uint32_t> random_;  ///< Numbers of steps.
+  std::vector<bool> equal_;         ///< Now, indexed by tensor.
   std::vector<bool> always_equal_;
   std::vector<bool> loaded_;
   std::map<std::uint32_t, bool> equal_inputs_;  ///< Keyed by step number.
@@ -213,6 +230,7 @@ class Decision {
  public:
   Decision(Program& program, const Analysis& equal) : program_(program), equal_(equal) {
     for (proto::Function& function : *program.mutable_functions()) {
+      callees_.emplace(function.name(), &function);
       list(*function.mutable_steps());
     }
   }
@@ -262,7 +280,8 @@ class Decision {
         continue;
       }
       Listed& listed = steps_.emplace_back(Listed{.step = &step, .tensors = tensors_of(step)});
-      if (step.has_execute()) {
+      const Operator* op = step.has_execute() ? find_operator(step.execute().operation()) : nullptr;
+      if (op != nullptr && (op->on_shards || op->view != nullptr)) {  // The others need no types.
         listed.use = use_of(program_, step.execute());
         listed.is_view = listed.use && is_view(program_, step.execute(), *listed.use);
       }
@@ -330,10 +349,8 @@ class Decision {
       if (step.has_repeat()) {
         walk(*step.mutable_repeat()->mutable_steps(), once && step.repeat().count() == 1, visit);
       } else if (step.has_call()) {
-        for (proto::Function& callee : *program_.mutable_functions()) {
-          if (callee.name() == step.call().function()) {
-            walk(*callee.mutable_steps(), once && calls_[callee.name()] == 1, visit);
-          }
+        if (const auto callee = callees_.find(step.call().function()); callee != callees_.end()) {
+          walk(*callee->second->mutable_steps(), once && calls_[callee->first] == 1, visit);
         }
       } else {
         visit(step, once);
@@ -400,6 +417,7 @@ class Decision {
   const Analysis& equal_;
   std::vector<Listed> steps_;  ///< All steps but repeats, in order.
   std::set<std::uint32_t> common_;
+  std::map<std::string, proto::Function*> callees_;
   std::map<std::string, std::uint32_t> calls_;  ///< How often each function is called, over all functions.
 };
 
