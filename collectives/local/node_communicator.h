@@ -95,8 +95,8 @@ class NodeCommunicator final : public Communicator {
   }
 
  private:
-  /// Makes new memory of `total` bytes known to all processes: `keep` receives it in each of them, with its file open if
-  /// `has_file`. All replicas get the first error.
+  /// Makes new memory of `total` bytes known to all processes: `keep` receives it in each of them, with its file open
+  /// if `has_file`. All replicas get the first error.
   template <typename Keep>
   Status share_memory(const Call& call, const Result<Bytes>& total, bool has_file, const Keep& keep);
   Status share_region(const Call& call, Bytes size);

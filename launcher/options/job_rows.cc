@@ -307,56 +307,56 @@ std::string host_call_list() {
 }
 
 Rows device_report() {
-  return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()), Choice{device_names()}),
-          file_key("device.tiles", "N", "", "Number of tiles per IPU, to emulate a smaller IPU (default: all)",
-                   Integer{1, 1472}),
-          file_key("device.io-tiles", "N", "0",
-                   "Tiles per IPU that do not compute, but transfer data to and from the host and Streaming Memory "
-                   "while the others compute (PopART's numIOTiles): an even number from 32 to 192",
-                   Integer{0, 192}),
-          file_key("device.bytes-per-tile", "N", "",
-                   "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)", Integer{1024, 1 << 24}),
-          file_key("device.host-call", "FRAMEWORK|SECONDS", "none",
-                   "Extra host time for each training step: that of a framework (" + host_call_list() +
-                       "), fitted to published results, or a number of seconds. In inference, frameworks take the "
-                       "time of a call through PyTorch",
-                   HostCall{}),
-          file_key("device.steps-per-call", "N", "1",
-                   "Training steps that share the host time of one call, like PopTorch's deviceIterations and "
-                   "TensorFlow's steps_per_execution",
-                   Integer{1, 1'000'000}),
-          file_key("device.watts", "W", "0",
-                   "Power of an IPU, with its share of the Pod, for the energy that `poprun-emu scale` prints",
-                   Real{0, 1e6}),
-          file_key("device.price", "X", "0",
-                   "Price of an IPU per hour, in any currency, for the cost that `poprun-emu scale` prints",
-                   Real{0, 1e6}),
-          file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",
-                   Integer{1, 1'000'000'000'000'000}),
-          with_value({.name = "report.dump-tensors",
-                      .section = "report",
-                      .arity = Arity::kRepeated,
-                      .placeholder = "REGEX@STEP",
-                      .fallback = "",
-                      .help = "Write replica 0's tensors whose name matches REGEX to dump-step-STEP.safetensors; for "
-                              "several steps, write REGEX@1,5",
-                      .set = {}},
-                     Dumps{},
-                     [](Options& o, const std::vector<proto::DumpRequest>& requests) {
-                       auto& all = *o.config.mutable_report()->mutable_dump_tensors();
-                       all.Add(requests.begin(), requests.end());
-                     }),
-          with_value({.name = "report.trace-steps",
-                      .section = "report",
-                      .placeholder = "FIRST-LAST",
-                      .fallback = "",
-                      .help = "Write trace.pftrace: what each replica does in these training steps, on the wall clock, "
-                              "for ui.perfetto.dev",
-                      .set = {}},
-                     StepRange{}, [](Options& o, const StepRange::Value& steps) {
-                       o.config.mutable_report()->set_trace_first(steps.first);
-                       o.config.mutable_report()->set_trace_last(steps.last);
-                     })};
+  return {
+      file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()), Choice{device_names()}),
+      file_key("device.tiles", "N", "", "Number of tiles per IPU, to emulate a smaller IPU (default: all)",
+               Integer{1, 1472}),
+      file_key("device.io-tiles", "N", "0",
+               "Tiles per IPU that do not compute, but transfer data to and from the host and Streaming Memory "
+               "while the others compute (PopART's numIOTiles): an even number from 32 to 192",
+               Integer{0, 192}),
+      file_key("device.bytes-per-tile", "N", "", "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)",
+               Integer{1024, 1 << 24}),
+      file_key("device.host-call", "FRAMEWORK|SECONDS", "none",
+               "Extra host time for each training step: that of a framework (" + host_call_list() +
+                   "), fitted to published results, or a number of seconds. In inference, frameworks take the "
+                   "time of a call through PyTorch",
+               HostCall{}),
+      file_key("device.steps-per-call", "N", "1",
+               "Training steps that share the host time of one call, like PopTorch's deviceIterations and "
+               "TensorFlow's steps_per_execution",
+               Integer{1, 1'000'000}),
+      file_key("device.watts", "W", "0",
+               "Power of an IPU, with its share of the Pod, for the energy that `poprun-emu scale` prints",
+               Real{0, 1e6}),
+      file_key("device.price", "X", "0",
+               "Price of an IPU per hour, in any currency, for the cost that `poprun-emu scale` prints", Real{0, 1e6}),
+      file_key("device.streaming-bytes", "N", "", "Bytes of Streaming Memory per IPU (default: the IPU's)",
+               Integer{1, 1'000'000'000'000'000}),
+      with_value({.name = "report.dump-tensors",
+                  .section = "report",
+                  .arity = Arity::kRepeated,
+                  .placeholder = "REGEX@STEP",
+                  .fallback = "",
+                  .help = "Write replica 0's tensors whose name matches REGEX to dump-step-STEP.safetensors; for "
+                          "several steps, write REGEX@1,5",
+                  .set = {}},
+                 Dumps{},
+                 [](Options& o, const std::vector<proto::DumpRequest>& requests) {
+                   auto& all = *o.config.mutable_report()->mutable_dump_tensors();
+                   all.Add(requests.begin(), requests.end());
+                 }),
+      with_value({.name = "report.trace-steps",
+                  .section = "report",
+                  .placeholder = "FIRST-LAST",
+                  .fallback = "",
+                  .help = "Write trace.pftrace: what each replica does in these training steps, on the wall clock, "
+                          "for ui.perfetto.dev",
+                  .set = {}},
+                 StepRange{}, [](Options& o, const StepRange::Value& steps) {
+                   o.config.mutable_report()->set_trace_first(steps.first);
+                   o.config.mutable_report()->set_trace_last(steps.last);
+                 })};
 }
 
 /// Keys of the results of `poprun-emu validate`. Other subcommands accept and ignore them.

@@ -52,9 +52,8 @@ std::string element_type(std::string_view dtype);
 std::string dtype_of(std::string_view element_type);
 
 /// Returns everything that precedes the data in a file, with the metadata {"format": "pt"} that Hugging Face's
-/// libraries expect, and Mixtral's experts as single tensors. Tensors are stored in the given order, so the same tensors
-/// in the same order give identical bytes.
-/// Requires: every tensor's data has the size of its shape.
+/// libraries expect, and Mixtral's experts as single tensors. Tensors are stored in the given order, so the same
+/// tensors in the same order give identical bytes. Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
 
 /// Returns the header, without metadata, for tensors at the offsets of `entries`, which must fill the data without gaps

@@ -95,16 +95,15 @@ std::string runs_table(const Jobs& jobs) {
   if (!any(&proto::ScaledJob::run_seconds)) {
     return "";
   }
-  std::string text = fmt::format("the whole job:\n{:>8}{:>14}{:>14}{}{}\n", "replicas", "steps", "device time",
-                                 has_energy ? fmt::format("{:>18}", "energy") : "",
-                                 has_cost ? fmt::format("{:>16}", "cost") : "");
+  std::string text =
+      fmt::format("the whole job:\n{:>8}{:>14}{:>14}{}{}\n", "replicas", "steps", "device time",
+                  has_energy ? fmt::format("{:>18}", "energy") : "", has_cost ? fmt::format("{:>16}", "cost") : "");
   for (const proto::ScaledJob* job : jobs) {
     const bool runs = job->steps() > 0;
-    text += fmt::format(
-        "{:>8}{:>14}{:>14}{}{}\n", grouped(job->replicas()), runs ? grouped(job->steps()) : "-",
-        runs ? run_time_text(job->run_seconds()) : "-",
-        has_energy ? fmt::format("{:>14} kWh", energy_text(job->run_kilowatt_hours())) : "",
-        has_cost ? fmt::format("{:>16.2f}", job->run_cost()) : "");
+    text += fmt::format("{:>8}{:>14}{:>14}{}{}\n", grouped(job->replicas()), runs ? grouped(job->steps()) : "-",
+                        runs ? run_time_text(job->run_seconds()) : "-",
+                        has_energy ? fmt::format("{:>14} kWh", energy_text(job->run_kilowatt_hours())) : "",
+                        has_cost ? fmt::format("{:>16.2f}", job->run_cost()) : "");
   }
   return text;
 }

@@ -94,8 +94,7 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
   answer.set_hidden_seconds(mean(Cycles{static_cast<std::int64_t>(device.step_cost().background_cycles())}));
   answer.set_steps(length.steps);
   answer.set_run_seconds(static_cast<double>(length.steps) * device.step_seconds());
-  const double ipu_hours =
-      answer.run_seconds() / 3600 * ipus * static_cast<double>(config.topology().num_replicas());
+  const double ipu_hours = answer.run_seconds() / 3600 * ipus * static_cast<double>(config.topology().num_replicas());
   answer.set_run_kilowatt_hours(ipu_hours * config.device().watts() / 1000);
   answer.set_run_cost(ipu_hours * config.device().price());
   answer.set_fits(std::ranges::all_of(program.memory(), fits));

@@ -303,7 +303,8 @@ void Engine::publish(std::uint32_t id) const {
   if (images_->is_shared(id)) {
     const TensorPart part = part_to_write(id);
     const std::span<std::byte> whole = images_->in_arena(id);
-    const std::size_t width = whole.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, types_.at(id).elements()));
+    const std::size_t width =
+        whole.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, types_.at(id).elements()));
     std::ranges::copy(whole.subspan(part.begin * width, part.bytes.size()), part.bytes.begin());
     release_pages(whole);
   }

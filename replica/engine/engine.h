@@ -52,10 +52,11 @@ struct EngineOptions {
   /// The replicas of a host share the images of common tensors, and divide divisible steps among themselves. Not if
   /// tensors live on tiles or the engine is given its memory.
   bool shares_images = true;
-  /// Every replica computes all values that others may want to see; sums of gradients are then complete on all replicas.
+  /// Every replica computes all values that others may want to see; sums of gradients are then complete on all
+  /// replicas.
   bool is_observed = false;
-  /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of the
-  /// replicas costs more than it saves.
+  /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of
+  /// the replicas costs more than it saves.
   std::size_t early_batch_bytes = std::size_t{8} << 20U;
 };
 

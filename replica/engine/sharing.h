@@ -66,7 +66,6 @@ class Sharing {
   void after(const Use& use);
 
  private:
-
   std::unique_ptr<Communicator> host_;
   std::vector<CommonMemory> memories_;
   bool is_read_ = false;     ///< Since the last meeting, a replica may have read elements of others.

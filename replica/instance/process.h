@@ -53,8 +53,8 @@ Bytes memory_touched(const Program& program);
 Bytes memory_shared(const Program& program);
 
 /// Checks that `memory`, the free memory of `host`, suffices for `replicas` replicas that touch `each` bytes, of which
-/// they share `shared`, and for their copies of the state for checkpoints. Errors: kHostResources if it does not. The message names both sizes (also
-/// as facts) and the remedy.
+/// they share `shared`, and for their copies of the state for checkpoints. Errors: kHostResources if it does not. The
+/// message names both sizes (also as facts) and the remedy.
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas, Bytes each,
                          Bytes copies, Bytes shared = Bytes{0});
 

@@ -116,9 +116,9 @@ class Communicator {
   /// buffers. Requires: every replica asks for the same size and passes the same offsets to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
-  /// Allocates `size` bytes of zeroed memory of which all replicas see one image, valid for the lifetime of the world of
-  /// replicas. Requires: every replica asks for the same size. Errors: kUsage unless all replicas are on one host, as
-  /// those of Group::host() are.
+  /// Allocates `size` bytes of zeroed memory of which all replicas see one image, valid for the lifetime of the world
+  /// of replicas. Requires: every replica asks for the same size. Errors: kUsage unless all replicas are on one host,
+  /// as those of Group::host() are.
   virtual Result<CommonMemory> allocate_common(Bytes size) = 0;
 
   /// Replaces every element of every buffer with its reduction over all replicas, on every replica, in one exchange.

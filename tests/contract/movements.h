@@ -97,8 +97,8 @@ inline void allocate_is_sparse(Communicator& world) {
   EXPECT_EQ(end[32], static_cast<float>(world.size()));
 }
 
-// Each replica of a host writes the part that it owns, and all of them then read the same bytes. There are two memories,
-// because the second must not be that of the first.
+// Each replica of a host writes the part that it owns, and all of them then read the same bytes. There are two
+// memories, because the second must not be that of the first.
 inline void common_memory_is_one_image_for_the_replicas_of_a_host(Communicator& world) {
   constexpr std::size_t kSize = 100'000;
   const auto host = world.group(Group::host());

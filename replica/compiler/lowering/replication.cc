@@ -45,8 +45,7 @@ std::optional<Use> use_of(const Program& program, const proto::Execute& execute)
     }
     return std::ssize(types) == ids.size();
   };
-  const bool complete =
-      add(execute.inputs(), use.signature.inputs) && add(execute.outputs(), use.signature.outputs);
+  const bool complete = add(execute.inputs(), use.signature.inputs) && add(execute.outputs(), use.signature.outputs);
   return complete ? std::optional(std::move(use)) : std::nullopt;
 }
 

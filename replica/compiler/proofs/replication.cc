@@ -111,8 +111,8 @@ class Proof {
       } else if (named.step->has_call()) {
         const auto callee = functions_.find(named.step->call().function());
         if (callee == functions_.end()) {
-          return fail(ErrorCode::kBug, fmt::format("replication: {} calls a function that does not exist",
-                                                   describe(*named.step)));
+          return fail(ErrorCode::kBug,
+                      fmt::format("replication: {} calls a function that does not exist", describe(*named.step)));
         }
         POPRUN_TRY(run(callee->second));
       } else {

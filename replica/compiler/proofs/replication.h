@@ -19,7 +19,8 @@ namespace poprun {
 ///   - When a step has completed a tensor, the next step to name it is such an all-reduce, in the same function.
 ///
 /// Runs every function that the host runs, in the Program's order, then all except "load" again; each repeat runs at
-/// most twice. Errors: kBug; the message names the step and the tensor. Cost: about 200 ns per tensor that a step names.
+/// most twice. Errors: kBug; the message names the step and the tensor. Cost: about 200 ns per tensor that a step
+/// names.
 Status verify_replication(const Program& program);
 
 }  // namespace poprun

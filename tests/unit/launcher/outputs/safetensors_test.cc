@@ -36,9 +36,11 @@ std::string error_of(std::string_view bytes) {
 }
 
 TEST(Safetensors, AStackOfMixtralsExpertsIsStoredAsOneTensorForEach) {
-  const std::vector<Tensor> tensors = {
-      {"model.layers.0.block_sparse_moe.experts.w1.weight", "F32", {2, 1, 3}, std::string(12, 'a') + std::string(12, 'b')},
-      {"experts.w1.weight", "F32", {2}, std::string(8, 'c')}};
+  const std::vector<Tensor> tensors = {{"model.layers.0.block_sparse_moe.experts.w1.weight",
+                                        "F32",
+                                        {2, 1, 3},
+                                        std::string(12, 'a') + std::string(12, 'b')},
+                                       {"experts.w1.weight", "F32", {2}, std::string(8, 'c')}};
   std::string bytes = safetensors_header(tensors);
   for (const Tensor& tensor : tensors) {
     bytes += tensor.data;

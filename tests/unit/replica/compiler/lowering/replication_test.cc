@@ -194,12 +194,11 @@ TEST(ReplicationProof, AGroupsSumIsNotEqualEverywhere) {
 }
 
 TEST(ReplicationProof, NobodyReadsAWholeTensorOfWhichEachReplicaHasAPart) {
-  EXPECT_THAT(verdict_on([](Program& p) {
-                first(p, [](const proto::Step& s) { return s.execute().divisible(); })
-                    .mutable_execute()
-                    ->set_divisible(false);
-              }),
-              HasSubstr("is read whole, but each replica has only its part"));
+  EXPECT_THAT(
+      verdict_on([](Program& p) {
+        first(p, [](const proto::Step& s) { return s.execute().divisible(); }).mutable_execute()->set_divisible(false);
+      }),
+      HasSubstr("is read whole, but each replica has only its part"));
 }
 
 TEST(ReplicationProof, OnlyDivisibleStepsWriteCommonTensors) {
