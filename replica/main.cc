@@ -269,7 +269,8 @@ class Instance {
       const TrainingState state(*program, r, config.topology().num_replicas(), config.memory().sharding_group());
       copies += Bytes{static_cast<std::int64_t>(state.bytes())};
     }
-    const bool shares = program != nullptr && !config.memory().private_();
+    const bool shares = program != nullptr && !program->memory(0).has_layout() && !config.memory().private_images() &&
+                        !config.memory().poison_dead();  // Poison fills all bytes that a separate copy would have.
     return check_host_memory(*memory, *mine, replicas, each, copies, shares ? memory_shared(*program) : Bytes{0});
   }
 

@@ -117,7 +117,7 @@ const char* name_of(CallKind kind) {
     case CallKind::kAllReduce:
       return "all-reduce";
     case CallKind::kReduceToOwners:
-      return "reduction to owners";
+      return "all-reduce to owners";
     case CallKind::kReduceScatter:
       return "reduce-scatter";
     case CallKind::kAllGather:

@@ -95,8 +95,7 @@ constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
 }
 
 /// Returns the members of `replica`'s group among `total` replicas, which share a host if the group's kind is kHost.
-/// Errors: kUsage if the group size does not divide
-/// `total`; the message names the sizes that do.
+/// Errors: kUsage if the group size does not divide `total`; the message names the sizes that do.
 Result<Members> members_of(Group group, std::size_t total, std::size_t replica);
 
 Call call_of_group(Group group);

@@ -277,7 +277,7 @@ Rows memory() {
                "Give every replica its own copy of weights and optimiser state, also of those that are equal on all "
                "replicas; otherwise, the replicas of a host share one copy, and each updates a part of it. Takes more "
                "memory of this machine and more time, but changes no result",
-               Boolean{}),
+               Boolean{}, [](Options& o, bool is) { o.config.mutable_memory()->set_private_images(is); }),
       file_key(
           "memory.in-place", "BOOL", "true",
           "Let results reuse the bytes of operands that are no longer needed, and let reshapes, slices and "

@@ -104,6 +104,9 @@ void even_out(proto::RunConfig& config) {
   config.clear_report();
   config.mutable_data()->clear_prefetch_batches();
   config.mutable_model()->clear_initial_weights();
+  config.mutable_memory()->clear_private_images();
+  config.mutable_device()->clear_watts();
+  config.mutable_device()->clear_price();
 }
 
 /// Returns the first difference in a form such as "training.learning-rate: 0.05 -> 0.1", or "" if there is none.

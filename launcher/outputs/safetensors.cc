@@ -279,8 +279,11 @@ namespace {
 /// expert, as in Hugging Face's files: their data follow each other in the stack.
 void add_entries(const Tensor& tensor, std::uint64_t offset, std::vector<TensorEntry>& entries) {
   constexpr std::string_view kExperts = ".block_sparse_moe.experts.";
+  constexpr std::array<std::string_view, 3> kWeights = {"w1.weight", "w2.weight", "w3.weight"};
   const std::size_t at = tensor.name.find(kExperts);
-  if (at == std::string::npos || tensor.shape.size() < 2) {
+  const bool is_stack = at != std::string::npos && tensor.shape.size() == 3 && tensor.shape[0] > 0 &&
+                        std::ranges::count(kWeights, std::string_view(tensor.name).substr(at + kExperts.size())) > 0;
+  if (!is_stack) {
     entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
     return;
   }

@@ -116,7 +116,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
   options.engine = {.seed = training.seed(),
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite(),
-                    .shares_images = !config.memory().private_(),
+                    .shares_images = !config.memory().private_images(),
                     .is_observed = !options.dumps.empty()};
   options.scale_loss = training.loss_scaling() == 0;
   options.labels = label_tensors(dataset);
@@ -129,7 +129,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
 EngineOptions inference_options(const proto::RunConfig& config) {
   return {.seed = config.training().seed(),
           .poison_dead = config.memory().poison_dead(),
-          .shares_images = !config.memory().private_()};
+          .shares_images = !config.memory().private_images()};
 }
 
 std::uint64_t inference_items(const proto::Dataset& dataset) {

@@ -56,10 +56,10 @@ Status Engine::run_steps(std::vector<Prepared>& steps) {
     POPRUN_TRY(meet_if_needed(prepared.sharing));
     POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
     sharing_.after(prepared.sharing);
-    POPRUN_TRY(reduce_early(prepared));
     if (observed) {
       observer_->after(*prepared.step);
     }
+    POPRUN_TRY(reduce_early(prepared));
     for (const std::uint32_t tensor : prepared.step->releases()) {
       if (tiles_) {
         tiles_->poison(tensor);
@@ -245,9 +245,7 @@ void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
   }
   POPRUN_CHECK(bytes.size() == target.bytes());
   if (images_->is_shared(tensor)) {
-    const TensorPart part = part_to_write(tensor);
-    const std::size_t width = bytes.size() / static_cast<std::size_t>(types_.at(tensor).elements());
-    std::ranges::copy(bytes.subspan(part.begin * width, part.bytes.size()), part.bytes.begin());
+    write_part(tensor, bytes);
     sharing_.after({.writes = true});
     return;
   }
@@ -284,29 +282,33 @@ HostTensor Engine::tensor(std::uint32_t id) const {
   return {program_.tensors(static_cast<int>(id)).name(), types_.at(id), images_->of(id)};
 }
 
+/// Returns the bytes of an element.
+std::size_t Engine::width_of(std::uint32_t id) const {
+  const auto elements = static_cast<std::size_t>(std::max<std::int64_t>(1, types_.at(id).elements()));
+  return program_.tensors(static_cast<int>(id)).bytes() / elements;
+}
+
 Machine::TensorPart Engine::part_to_write(std::uint32_t id) const {
   if (!images_->is_shared(id)) {
     return {images_->of(id), 0};
   }
-  const std::span<std::byte> image = images_->writable(id);
-  const auto elements = static_cast<std::size_t>(types_.at(id).elements());
-  const OwnedPart part = sharing_.owned(elements);
-  const std::size_t width = elements == 0 ? 0 : image.size() / elements;
-  return {image.subspan(part.begin * width, part.count * width), part.begin};
+  const OwnedPart part = sharing_.owned(static_cast<std::size_t>(types_.at(id).elements()));
+  return {images_->writable(id).subspan(part.begin * width_of(id), part.count * width_of(id)), part.begin};
 }
 
 HostTensor Engine::draft(std::uint32_t id) const {
   return {program_.tensors(static_cast<int>(id)).name(), types_.at(id), images_->in_arena(id)};
 }
 
+void Engine::write_part(std::uint32_t id, std::span<const std::byte> whole) const {
+  const TensorPart part = part_to_write(id);
+  std::ranges::copy(whole.subspan(part.begin * width_of(id), part.bytes.size()), part.bytes.begin());
+}
+
 void Engine::publish(std::uint32_t id) const {
   if (images_->is_shared(id)) {
-    const TensorPart part = part_to_write(id);
-    const std::span<std::byte> whole = images_->in_arena(id);
-    const std::size_t width =
-        whole.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, types_.at(id).elements()));
-    std::ranges::copy(whole.subspan(part.begin * width, part.bytes.size()), part.bytes.begin());
-    release_pages(whole);
+    write_part(id, images_->in_arena(id));
+    release_pages(images_->in_arena(id));
   }
 }
 

@@ -52,8 +52,7 @@ struct EngineOptions {
   /// The replicas of a host share the images of common tensors, and divide divisible steps among themselves. Not if
   /// tensors live on tiles or the engine is given its memory.
   bool shares_images = true;
-  /// Every replica computes all values that others may want to see; sums of gradients are then complete on all
-  /// replicas.
+  /// Observers may read all tensors: after an all-reduce, every replica has the whole sums, and not only its part.
   bool is_observed = false;
   /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of
   /// the replicas costs more than it saves.
@@ -184,9 +183,12 @@ class Engine final : private Machine {
   Status take_stray(const proto::Execute& step);
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
+  [[nodiscard]] std::size_t width_of(std::uint32_t id) const;
   [[nodiscard]] TensorPart part_to_write(std::uint32_t id) const override;
+  [[nodiscard]] bool is_shared(std::uint32_t id) const override { return images_->is_shared(id); }
   [[nodiscard]] HostTensor draft(std::uint32_t id) const override;
   void publish(std::uint32_t id) const override;
+  void write_part(std::uint32_t id, std::span<const std::byte> whole) const;
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
   [[nodiscard]] Communicator* owners() override;
   bool take_reduced(std::uint32_t id) override { return early_.take(id); }

@@ -181,9 +181,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
 /// Makes a step compute only the elements that this replica owns: of elementwise operands, the kernel sees only these.
 void Engine::narrow(const proto::Execute& execute, const Cut& cut, Signature& signature, Operands& operands) const {
   const auto first_owned = [this](std::uint32_t id, std::span<std::byte> image) {
-    const std::int64_t elements = types_.at(id).elements();
-    const std::size_t width = image.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, elements));
-    return image.data() + sharing_.owned(static_cast<std::size_t>(elements)).begin * width;
+    return image.data() + sharing_.owned(static_cast<std::size_t>(types_.at(id).elements())).begin * width_of(id);
   };
   for (int i = 0; i < cut.inputs; ++i) {
     const std::uint32_t id = execute.inputs(i);

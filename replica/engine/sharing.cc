@@ -7,6 +7,17 @@
 
 namespace poprun {
 
+namespace {
+
+/// Returns whether all replicas meet in the step whenever it runs. Divisible tensors may have been reduced before.
+bool always_meets(const proto::Step& step) {
+  const proto::AllReduce& reduce = step.all_reduce();
+  return step.has_all_reduce() && !reduce.in_background() && reduce.group() == 0 &&
+         reduce.divisible_size() < reduce.tensors_size();
+}
+
+}  // namespace
+
 Result<Sharing> Sharing::create(const Program& program, Communicator& communicator) {
   const bool has_common = std::ranges::any_of(program.tensors(), [](const proto::Tensor& t) { return t.common(); });
   if (!has_common || communicator.size() == 1) {
@@ -41,7 +52,7 @@ Sharing::Use Sharing::use_of(const Program& program, const proto::Step& step, bo
   const StepTensors tensors = tensors_of(step);
   Use use{.reads = std::ranges::any_of(tensors.reads, is_common),
           .writes = std::ranges::any_of(tensors.writes, is_common),
-          .meets = step.has_all_reduce() && !step.all_reduce().in_background() && step.all_reduce().group() == 0};
+          .meets = always_meets(step)};
   if (step.execute().divisible()) {  // Of elementwise operands, the replica reads only the elements that it owns.
     const auto& inputs = step.execute().inputs();
     const Operator* op = find_operator(step.execute().operation());

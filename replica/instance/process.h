@@ -44,7 +44,7 @@ std::vector<std::string> dropped_variables();
 /// -ffast-math change both settings for the thread that loads them.
 void pin_arithmetic();
 
-/// Returns a lower bound on the memory that a replica touches in its arenas. Checking it in advance is necessary: the
+/// Returns a lower bound on the memory that a replica touches in its arenas and in images that it shares. Checking it in advance is necessary: the
 /// exchange's memory is not reserved, so a host with too little memory would kill a replica in a step, without a
 /// message.
 Bytes memory_touched(const Program& program);

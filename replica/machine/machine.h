@@ -70,6 +70,9 @@ class Machine {
   /// image, those that it owns.
   [[nodiscard]] virtual TensorPart part_to_write(std::uint32_t id) const = 0;
 
+  /// Returns whether replicas of this host share the tensor's image.
+  [[nodiscard]] virtual bool is_shared(std::uint32_t id) const = 0;
+
   /// Returns the bytes in which a step writes a whole tensor, with `publish` afterwards. They are outside the tensor's
   /// image if replicas share it.
   [[nodiscard]] virtual HostTensor draft(std::uint32_t id) const = 0;

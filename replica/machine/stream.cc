@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <span>
+
 #include <fmt/format.h>
 
 #include "replica/machine/machine.h"
@@ -56,9 +59,15 @@ class StreamInAction final : public Action {
         machine_(machine) {}
 
   Status run() override {
-    POPRUN_TRY(machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_}));
-    for (const std::uint32_t id : ids_) {
-      machine_.publish(id);
+    const bool shares = std::ranges::any_of(ids_, [this](std::uint32_t id) { return machine_.is_shared(id); });
+    if (!shares) {
+      return machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_});
+    }
+    for (std::size_t k = 0; k < ids_.size(); ++k) {  // One by one, because a draft takes memory until it is published.
+      const std::uint32_t field = fields_.empty() ? static_cast<std::uint32_t>(k) : fields_[k];
+      POPRUN_TRY(machine_.host().write(
+          stream_, {machine_.micro_batch(), std::span(tensors_).subspan(k, 1), std::span(&field, 1)}));
+      machine_.publish(ids_[k]);
     }
     return {};
   }

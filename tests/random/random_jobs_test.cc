@@ -103,7 +103,7 @@ std::string outcome_of(const RandomJob& drawn, bool executed) {
   }
   CompiledJob poisoned = *job;
   poisoned.config.mutable_memory()->set_poison_dead(true);
-  plain->config.mutable_memory()->set_private_(true);
+  plain->config.mutable_memory()->set_private_images(true);
   const Result<Results> got = run_job(poisoned);
   const Result<Results> wanted = run_job(*plain);
   if (!got || !wanted) {

@@ -153,13 +153,21 @@ class Analysis {
           run(callee->second->steps());
         }
       } else {
-        const bool equal = gives_equal(step);
-        for (const std::uint32_t id : tensors_of(step).writes) {
-          set(id, equal);
-        }
-        if (step.has_copy()) {
-          run_copy(step.copy());
-        }
+        write(step);
+      }
+    }
+  }
+
+  void write(const proto::Step& step) {
+    const proto::Copy& copy = step.copy();
+    const bool whole = copy.from_entries().empty() && copy.to_entries().empty();
+    for (int k = 0; k < copy.to_size(); ++k) {
+      set(copy.to(k), whole && equal_[copy.from(k)]);
+    }
+    const bool equal = gives_equal(step);
+    for (const std::uint32_t id : tensors_of(step).writes) {
+      if (!step.has_copy()) {
+        set(id, equal);
       }
     }
   }
@@ -207,13 +215,6 @@ class Analysis {
     return equal;
   }
 
-  void run_copy(const proto::Copy& copy) {
-    for (int k = 0; k < copy.to_size(); ++k) {
-      const bool whole = copy.from_entries().empty() && copy.to_entries().empty();
-      set(copy.to(k), whole && equal_[copy.from(k)]);
-    }
-  }
-
   const Program& program_;
   std::vector<const proto::Function*> entries_;  ///< Functions that the host runs; "load" first.
   std::map<std::string, const proto::Function*> callees_;
@@ -242,7 +243,7 @@ class Decision {
         common_.insert(t);
       }
     }
-    while (drop_one_sided()) {
+    while (drop_unshared()) {
     }
     for (const std::uint32_t t : common_) {
       program_.mutable_tensors(static_cast<int>(t))->set_common(true);
@@ -284,6 +285,9 @@ class Decision {
         listed.use = use_of(program_, step.execute());
         listed.is_view = listed.use && is_view(program_, step.execute(), *listed.use);
       }
+      if (listed.is_view) {
+        views_.insert(step.number());
+      }
     }
   }
 
@@ -295,22 +299,45 @@ class Decision {
            std::ranges::all_of(listed.step->execute().outputs(), [this](auto id) { return common_.contains(id); });
   }
 
-  /// Removes the common tensors that a step writes whole. Returns whether there were any, because steps that write them
-  /// together with others are then no longer divisible.
-  bool drop_one_sided() {
+  /// Removes common tensors that cannot be shared: those that a step writes whole, those of which a view shows other
+  /// bytes, too, and those whose update sums over elements (LAMB, LARS), because replicas would have to meet for each of
+  /// them. Returns whether there were any, because steps that write them together with others are then not divisible.
+  bool drop_unshared() {
     const std::size_t before = common_.size();
     for (const Listed& listed : steps_) {
       const proto::Step& step = *listed.step;
-      if (listed.is_view || step.has_initialise() || step.has_stream_in() || divides(listed)) {
-        continue;
-      }
-      for (const std::uint32_t written : listed.tensors.writes) {
-        std::erase_if(common_, [&](std::uint32_t id) {
-          return id == written || (is_same_memory(id, written) && share_bytes(tensor(id), tensor(written)));
-        });
+      if (listed.is_view) {
+        for (const std::uint32_t output : step.execute().outputs()) {
+          if (!is_inside_one(output)) {
+            drop_in_bytes_of(output);
+          }
+        }
+      } else if (!step.has_initialise() && !step.has_stream_in() && !divides(listed)) {
+        std::ranges::for_each(listed.tensors.writes, [this](std::uint32_t id) { drop_in_bytes_of(id); });
+        if (listed.use && listed.use->op->on_shards) {
+          std::ranges::for_each(listed.tensors.reads, [this](std::uint32_t id) { drop_in_bytes_of(id); });
+        }
       }
     }
     return common_.size() < before;
+  }
+
+  void drop_in_bytes_of(std::uint32_t id) {
+    std::erase_if(common_, [&](std::uint32_t common) { return common == id || overlaps(common, id); });
+  }
+
+  [[nodiscard]] bool overlaps(std::uint32_t a, std::uint32_t b) const {
+    return is_same_memory(a, b) && share_bytes(tensor(a), tensor(b));
+  }
+
+  /// Returns whether all bytes of the tensor are those of a common one.
+  [[nodiscard]] bool is_inside_one(std::uint32_t id) const {
+    const proto::Tensor& inner = tensor(id);
+    return std::ranges::any_of(common_, [&](std::uint32_t common) {
+      const proto::Tensor& outer = tensor(common);
+      return is_same_memory(common, id) && outer.placement().offset() <= inner.placement().offset() &&
+             inner.placement().offset() + inner.bytes() <= outer.placement().offset() + outer.bytes();
+    });
   }
 
   [[nodiscard]] bool is_same_memory(std::uint32_t a, std::uint32_t b) const {
@@ -323,10 +350,7 @@ class Decision {
         continue;
       }
       for (const std::uint32_t output : listed.step->execute().outputs()) {
-        const bool inside = std::ranges::any_of(common_, [&](std::uint32_t id) {
-          return is_same_memory(id, output) && share_bytes(tensor(id), tensor(output));
-        });
-        program_.mutable_tensors(static_cast<int>(output))->set_common(inside);
+        program_.mutable_tensors(static_cast<int>(output))->set_common(is_inside_one(output));
       }
     }
   }
@@ -394,13 +418,16 @@ class Decision {
            !contains(execute.outputs(), id);
   }
 
+  /// Marks the last step that names a divisible tensor before its all-reduce. A view does not complete a tensor, because
+  /// later steps may read its bytes through the other one.
   void mark_complete(proto::Function& function) {
     std::map<std::uint32_t, std::pair<proto::Step*, bool>> last_named;  // And whether that step runs once.
     walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
       const StepTensors tensors = tensors_of(step);
       for (const std::uint32_t id : step.all_reduce().divisible()) {
         const auto& [writer, ran_once] = last_named[id];
-        if (writer != nullptr && ran_once && std::ranges::count(tensors_of(*writer).writes, id) > 0) {
+        if (writer != nullptr && ran_once && !views_.contains(writer->number()) &&
+            std::ranges::count(tensors_of(*writer).writes, id) > 0) {
           writer->add_completes(id);
         }
       }
@@ -416,6 +443,7 @@ class Decision {
   const Analysis& equal_;
   std::vector<Listed> steps_;  ///< All steps but repeats, in order.
   std::set<std::uint32_t> common_;
+  std::set<std::uint32_t> views_;  ///< Numbers of steps.
   std::map<std::string, proto::Function*> callees_;
   std::map<std::string, std::uint32_t> calls_;  ///< How often each function is called, over all functions.
 };

@@ -20,8 +20,8 @@ namespace poprun {
 ///   Step.completes         divisible tensors that no step names between this one, which runs once, and the all-reduce:
 ///                          they can be reduced, and the rest of them forgotten, while the backward pass goes on.
 ///
-/// Not marked, so private: tensors off-chip, shards, sums over elements (LAMB's norms), and updates that need whole
-/// tensors (Adafactor's and Muon's) or round stochastically. `verify_replication` (proofs/replication.h) checks the
+/// Not marked, so private: tensors off-chip, shards, weights and state whose updates sum over elements (LAMB, LARS) or
+/// need whole tensors (Adafactor, Muon) or round stochastically. `verify_replication` (proofs/replication.h) checks the
 /// marks. Cost: a few passes over the steps, in which calls are inlined.
 void mark_replication(Program& program);
 

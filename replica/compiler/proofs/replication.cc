@@ -42,10 +42,15 @@ class Proof {
         values_(static_cast<std::size_t>(program.tensors_size())),
         partial_(values_.size()),
         complete_(values_.size()),
-        in_common_(values_.size()) {
+        touches_common_(values_.size()),
+        inside_common_(values_.size()) {
     for (const proto::Function& function : program.functions()) {
       const auto found = functions_.emplace(function.name(), name_tensors(program, function.steps())).first;
       prepare(found->second);
+    }
+    for (const proto::Tensor& tensor : program.tensors()) {
+      const auto type = parse_type(tensor.type());
+      elements_.push_back(type ? type->elements() : 0);
     }
     find_common_bytes();
   }
@@ -86,7 +91,7 @@ class Proof {
     }
   }
 
-  /// Finds the tensors whose images have a byte of a common variable.
+  /// Finds the tensors whose images have a byte of a common variable, and those that lie entirely in one.
   void find_common_bytes() {
     std::vector<std::vector<const proto::Tensor*>> commons(static_cast<std::size_t>(program_.memory_size()));
     for (const proto::Tensor& tensor : program_.tensors()) {
@@ -94,11 +99,16 @@ class Proof {
         commons.at(memory_of(program_, tensor)).push_back(&tensor);
       }
     }
-    for (std::uint32_t id = 0; id < in_common_.size(); ++id) {
+    for (std::uint32_t id = 0; id < inside_common_.size(); ++id) {
       const std::size_t memory = memory_of(program_, tensor(id));
-      in_common_[id] = memory < commons.size() && std::ranges::any_of(commons[memory], [&](const auto* common) {
-                         return share_bytes(*common, tensor(id));
-                       });
+      const std::uint64_t begin = tensor(id).placement().offset();
+      const std::uint64_t end = begin + tensor(id).bytes();
+      for (std::size_t k = 0; memory < commons.size() && k < commons[memory].size(); ++k) {
+        const std::uint64_t first = commons[memory][k]->placement().offset();
+        const std::uint64_t last = first + commons[memory][k]->bytes();
+        touches_common_[id] = touches_common_[id] || (begin < last && first < end);
+        inside_common_[id] = inside_common_[id] || (first <= begin && end <= last);
+      }
     }
   }
 
@@ -135,12 +145,19 @@ class Proof {
         }
       }
     }
-    for (const std::uint32_t id : named.step->all_reduce().divisible()) {
+    const proto::AllReduce& reduce = named.step->all_reduce();
+    for (const std::uint32_t id : reduce.divisible()) {
+      if (tensor(id).always_live() || reduce.in_background() || reduce.group() != 0) {
+        return bug(*named.step, tensor(id), "is not reduced at once over all replicas, or outlives the function");
+      }
       complete_[id] = false;
     }
     for (const std::uint32_t id : named.step->completes()) {
       if (std::ranges::find(named.tensors.writes, id) == named.tensors.writes.end()) {
         return bug(*named.step, tensor(id), "is completed by a step that does not write it");
+      }
+      if (named.is_view) {
+        return bug(*named.step, tensor(id), "is completed by a view, whose bytes other tensors show");
       }
       complete_[id] = true;
     }
@@ -173,7 +190,15 @@ class Proof {
     }
     const proto::Execute& execute = named.step->execute();
     const Operator* op = find_operator(execute.operation());
-    for (const std::uint32_t id : execute.inputs()) {
+    for (int i = 0; i < execute.inputs_size(); ++i) {
+      const std::uint32_t id = execute.inputs(i);
+      const bool whole = op == nullptr || i >= op->on_shards.inputs;
+      if (whole && std::ranges::find(execute.outputs(), id) != execute.outputs().end()) {
+        return bug(*named.step, tensor(id), "is read whole and written, but the step is divisible");
+      }
+      if (!whole && elements_[id] != elements_[execute.inputs(0)]) {
+        return bug(*named.step, tensor(id), "has another number of elements than the first operand");
+      }
       if (values_[id][0] != values_[id][1]) {
         return bug(*named.step, tensor(id), "differs between replicas, but the step is divisible");
       }
@@ -275,8 +300,9 @@ class Proof {
       if (written.common() && values_[id][0] != values_[id][1]) {
         return bug(step, written, "is common, but differs between replicas");
       }
-      if (written.common() != in_common_[id]) {
-        return bug(step, written, "is in the bytes of a common tensor, but not common");
+      if (written.common() ? !inside_common_[id] : touches_common_[id]) {
+        return bug(step, written, written.common() ? "is common, but not in the bytes of one common variable"
+                                                   : "is in the bytes of a common tensor, but not common");
       }
       if (written.common() && !named.is_view && (!may_write || !written.always_live())) {
         return bug(step, written, "is common, but the step writes it whole");
@@ -289,8 +315,10 @@ class Proof {
   std::map<std::string, std::vector<NamedStep>> functions_;
   std::vector<Values> values_;  ///< Indexed by tensor.
   std::vector<bool> partial_;   ///< Whether each replica has only its part of the tensor.
+  std::vector<std::int64_t> elements_;
   std::vector<bool> complete_;  ///< Whether the tensor may have been reduced before its all-reduce.
-  std::vector<bool> in_common_;
+  std::vector<bool> touches_common_;
+  std::vector<bool> inside_common_;
   std::map<std::uint32_t, Sense> senses_;  ///< Keyed by step number.
   std::uint64_t now_ = 0;
 };

@@ -25,9 +25,9 @@ void expect_equal(const Outcome& shared, const Outcome& own) {
 
 /// Runs the job with shared and with private images, and with NaN in every byte that nobody may read.
 void expect_no_difference(proto::RunConfig job) {
-  job.mutable_memory()->set_private_(true);
+  job.mutable_memory()->set_private_images(true);
   const Outcome own = run(job);
-  job.mutable_memory()->set_private_(false);
+  job.mutable_memory()->set_private_images(false);
   expect_equal(run(job), own);
   job.mutable_memory()->set_poison_dead(true);
   expect_equal(run(job), own);

@@ -130,6 +130,15 @@ TEST(Replication, AccumulatedGradientsAreDivisibleButReducedOnlyAtTheEnd) {
   EXPECT_THAT(marks.complete, IsEmpty());
 }
 
+TEST(Replication, WeightsWhoseUpdatesSumOverElementsArePrivate) {
+  for (const char* optimizer : {"lamb", "lars"}) {
+    const Marks marks = marks_of(program_of(job_with(optimizer)));
+
+    EXPECT_THAT(marks.divisible, IsEmpty()) << optimizer;
+    EXPECT_EQ(marks.common.count("fc1.weight"), 0U) << optimizer;
+  }
+}
+
 TEST(Replication, ShardsAreNotCommon) {
   proto::RunConfig job = job_with("adam");
   job.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
@@ -188,7 +197,12 @@ TEST(ReplicationProof, AGradientIsReducedBeforeADivisibleStepReadsIt) {
 
 TEST(ReplicationProof, AGroupsSumIsNotEqualEverywhere) {
   EXPECT_THAT(verdict_on([](Program& p) {
-                first(p, [](const proto::Step& s) { return s.has_all_reduce(); }).mutable_all_reduce()->set_group(1);
+                proto::Step& reduce = first(p, [](const proto::Step& s) { return s.has_all_reduce(); });
+                reduce.mutable_all_reduce()->clear_divisible();
+                reduce.mutable_all_reduce()->set_group(1);
+                for (proto::Step* step : steps_of(p)) {
+                  step->clear_completes();
+                }
               }),
               HasSubstr("differs between replicas"));
 }
@@ -224,6 +238,24 @@ TEST(ReplicationProof, NothingLiesInTheBytesOfACommonTensor) {
               HasSubstr("'relu1' is in the bytes of a common tensor, but not common"));
 }
 
+TEST(ReplicationProof, ACommonTensorLiesInOneCommonVariable) {
+  EXPECT_THAT(verdict_on([](Program& p) {
+                proto::Tensor& rate = *p.mutable_tensors(static_cast<int>(find(p, "learning-rate")));
+                rate.set_common(true);
+                rate.clear_always_live();
+              }),
+              HasSubstr("'learning-rate' is common, but not in the bytes of one common variable"));
+}
+
+TEST(ReplicationProof, ADivisibleAllReduceIsOverAllReplicasAtOnce) {
+  EXPECT_THAT(verdict_on([](Program& p) {
+                first(p, [](const proto::Step& s) { return s.all_reduce().divisible_size() > 0; })
+                    .mutable_all_reduce()
+                    ->set_in_background(true);
+              }),
+              HasSubstr("is not reduced at once over all replicas"));
+}
+
 TEST(ReplicationProof, ADivisibleStepWritesOnlyCommonTensors) {
   EXPECT_THAT(
       verdict_on([](Program& p) { p.mutable_tensors(static_cast<int>(find(p, "fc2.weight")))->set_common(false); }),
@@ -238,6 +270,25 @@ TEST(ReplicationProof, ACompleteTensorIsNotNamedBeforeItsAllReduce) {
                 later.mutable_execute()->set_inputs(0, gradient);
               }),
               HasSubstr("'fc2.weight.gradient' is named after the step that completes it"));
+}
+
+// Later steps may read the bytes through the tensor that is viewed.
+TEST(ReplicationProof, AViewCompletesNothing) {
+  proto::RunConfig job = job_with("momentum");
+  job.mutable_model()->set_name("mlp");
+  Program program = program_of(job);
+  const auto address = [&](std::uint32_t id) { return program.tensors(static_cast<int>(id)).placement().offset(); };
+  proto::Step& view = first(program, [&](const proto::Step& step) {
+    return step.execute().operation() == "reshape" &&
+           address(step.execute().inputs(0)) == address(step.execute().outputs(0));
+  });
+  ASSERT_TRUE(verify_replication(program));
+
+  view.add_completes(view.execute().outputs(0));
+
+  const Status status = verify_replication(program);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, HasSubstr("is completed by a view"));
 }
 
 TEST(ReplicationProof, ACompleteTensorIsReduced) {
