@@ -25,6 +25,7 @@ void expect_equal(const Outcome& shared, const Outcome& own) {
 
 /// Runs the job with shared and with private images, and with NaN in every byte that nobody may read.
 void expect_no_difference(proto::RunConfig job) {
+  job.mutable_memory()->set_in_place(true);
   job.mutable_memory()->set_private_images(true);
   const Outcome own = run(job);
   job.mutable_memory()->set_private_images(false);

@@ -276,6 +276,7 @@ TEST(ReplicationProof, ACompleteTensorIsNotNamedBeforeItsAllReduce) {
 TEST(ReplicationProof, AViewCompletesNothing) {
   proto::RunConfig job = job_with("momentum");
   job.mutable_model()->set_name("mlp");
+  job.mutable_memory()->set_in_place(true);
   Program program = program_of(job);
   const auto address = [&](std::uint32_t id) { return program.tensors(static_cast<int>(id)).placement().offset(); };
   proto::Step& view = first(program, [&](const proto::Step& step) {
