@@ -36,16 +36,16 @@ class AllReduceAction final : public Action {
     if (in_background_) {
       return communicator_.begin_all_reduce(reduction_, buffers_);
     }
-    if (!buffers_.empty()) {
-      POPRUN_TRY(communicator_.all_reduce(reduction_, buffers_));
-    }
     due_.clear();
     for (std::size_t k = 0; k < divided_.tensors.size(); ++k) {
       if (!machine_.take_reduced(divided_.tensors[k])) {
         due_.push_back(divided_.buffers[k]);
       }
     }
-    return due_.empty() ? Status{} : divided_.owners->reduce_to_owners(reduction_, due_);
+    if (!due_.empty()) {
+      POPRUN_TRY(divided_.owners->reduce_to_owners(reduction_, due_));
+    }
+    return buffers_.empty() ? Status{} : communicator_.all_reduce(reduction_, buffers_);
   }
 
   [[nodiscard]] std::string activity() const override {

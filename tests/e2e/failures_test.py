@@ -62,8 +62,8 @@ class Replica(JobTest):
         self.assertRegex(job.stderr, r"last exchanges of replica [023]:\n    call \d+: ")
         report = (job.output_dir / "failure.txt").read_text()
         self.assertRegex(report, r"(?m)^  replica 1 was at step \d+ ")
-        self.assertRegex(report, r"    call \d+: all-reduce \(mean\) of \d+ B \('\S+\.gradient' and \d+ more\), "
-                                 r"begun \d+\.\d+ s ago, took \d+\.\d+ ms\n")
+        self.assertRegex(report, r"    call \d+ of replicas 0-3: all-reduce to owners \(mean\) of \d+ B "
+                                 r"\('\S+\.gradient' and \d+ more\), begun \d+\.\d+ s ago, took \d+\.\d+ ms\n")
         self.assertRegex(report, r"all-reduce .* s ago, not done\n")
         self.assert_gone(job)
 
