@@ -191,7 +191,7 @@ class DroppingMoe(Moe):
 
 
 class T5:
-    save = Llama.save
+    save, saved = Llama.save, Llama.saved
     LAYERS, HIDDEN, HEADS, D, INNER, BUCKETS = 2, 64, 4, 16, 128, 32
     CONFIG = "name = t5-mini\nsequence-length = 150\n"
     LENGTH, TARGET, SEED = 150, 20, 5
