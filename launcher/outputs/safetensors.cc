@@ -247,34 +247,6 @@ std::string header_of(Json json, std::span<const TensorEntry> entries) {
   return header + text;
 }
 
-}  // namespace
-
-std::string element_type(std::string_view dtype) {
-  std::string text(dtype);
-  for (char& c : text) {
-    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
-
-std::string dtype_of(std::string_view element_type) {
-  std::string text(element_type);
-  for (char& c : text) {
-    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
-
-std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape) {
-  std::optional<std::uint64_t> bytes = element_bytes(dtype);
-  for (const std::int64_t size : shape) {
-    bytes = bytes && size >= 0 ? product(*bytes, static_cast<std::uint64_t>(size)) : std::nullopt;
-  }
-  return bytes;
-}
-
-namespace {
-
 /// Appends the entry of a tensor whose data begin at `offset` or, for a stack of Mixtral's experts, an entry for each
 /// expert, as in Hugging Face's files: their data follow each other in the stack.
 void add_entries(const Tensor& tensor, std::uint64_t offset, std::vector<TensorEntry>& entries) {
@@ -301,6 +273,30 @@ void add_entries(const Tensor& tensor, std::uint64_t offset, std::vector<TensorE
 }
 
 }  // namespace
+
+std::string element_type(std::string_view dtype) {
+  std::string text(dtype);
+  for (char& c : text) {
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+std::string dtype_of(std::string_view element_type) {
+  std::string text(element_type);
+  for (char& c : text) {
+    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype, std::span<const std::int64_t> shape) {
+  std::optional<std::uint64_t> bytes = element_bytes(dtype);
+  for (const std::int64_t size : shape) {
+    bytes = bytes && size >= 0 ? product(*bytes, static_cast<std::uint64_t>(size)) : std::nullopt;
+  }
+  return bytes;
+}
 
 std::string safetensors_header(std::span<const Tensor> tensors) {
   std::vector<TensorEntry> entries;

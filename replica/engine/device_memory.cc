@@ -28,6 +28,12 @@ std::uint32_t steps_of(const Program& program) {
   return steps;
 }
 
+/// Returns the bytes of a tensor's image in common memory.
+template <typename Memory>
+Memory image_in(Memory memory, const proto::Tensor& tensor) {
+  return memory.subspan(tensor.placement().offset(), tensor.bytes());
+}
+
 }  // namespace
 
 std::span<std::byte> Arena::at(Bytes offset, Bytes size) const {
@@ -43,16 +49,6 @@ void Arena::use(Bytes end) {
 void Arena::poison(Bytes offset, Bytes size) const {
   std::ranges::fill(at(offset, size), std::byte{0xFF});
 }
-
-namespace {
-
-/// Returns the bytes of a tensor's image in common memory.
-template <typename Memory>
-Memory image_in(Memory memory, const proto::Tensor& tensor) {
-  return memory.subspan(tensor.placement().offset(), tensor.bytes());
-}
-
-}  // namespace
 
 bool HostImages::is_shared(std::uint32_t tensor) const {
   return !commons_.empty() && program_.tensors(static_cast<int>(tensor)).common();

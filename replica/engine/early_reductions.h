@@ -35,9 +35,10 @@ class EarlyReductions {
   EarlyReductions(const Program& program, const std::vector<TensorType>& types, const HostImages& images,
                   Communicator& owners, const Options& options);
 
-  /// Call after a step with the tensors that it completes. Collective over the owners if `is_due`.
+  /// Call after a step with the tensors that it completes, then `reduce` if it is due.
   void add(std::span<const std::uint32_t> tensors);
   [[nodiscard]] bool is_due() const { return !waiting_.empty() && waiting_bytes_ >= options_.batch_bytes; }
+  /// Collective over the owners. Errors: those of Communicator::reduce_to_owners.
   Status reduce();
 
   /// Returns whether the tensor was reduced, and forgets that it was complete.

@@ -75,11 +75,7 @@ Status Engine::meet_if_needed(const Sharing::Use& use) {
   if (!sharing_.must_meet_before(use)) {
     return {};
   }
-  activity_("meeting of the replicas on this host");
-  const Stopwatch stopwatch(wall_.exchange);
-  POPRUN_TRY(sharing_.meet());
-  activity_(kComputing);
-  return {};
+  return exchange("meeting of the replicas on this host", [this] { return sharing_.meet(); });
 }
 
 Status Engine::reduce_early(const Prepared& prepared) {
@@ -87,9 +83,14 @@ Status Engine::reduce_early(const Prepared& prepared) {
   if (prepared.completes.empty() || !early_.is_due()) {
     return {};
   }
-  activity_("all-reduce during the backward pass");
+  return exchange("all-reduce during the backward pass", [this] { return early_.reduce(); });
+}
+
+template <typename Collective>
+Status Engine::exchange(std::string_view activity, const Collective& collective) {
+  activity_(activity);
   const Stopwatch stopwatch(wall_.exchange);
-  POPRUN_TRY(early_.reduce());
+  POPRUN_TRY(collective());
   activity_(kComputing);
   return {};
 }

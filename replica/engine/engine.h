@@ -176,6 +176,8 @@ class Engine final : private Machine {
   Status run_step(Prepared& prepared);
   Status meet_if_needed(const Sharing::Use& use);
   Status reduce_early(const Prepared& prepared);
+  template <typename Collective>
+  Status exchange(std::string_view activity, const Collective& collective);
   Status run_on_tiles(Prepared& prepared);
   void scatter_results(const Prepared& prepared);
   Status repeat(Prepared& prepared);

@@ -6,7 +6,6 @@
 #include "replica/ops/face/operator.h"
 
 namespace poprun {
-
 namespace {
 
 /// Returns whether all replicas meet in the step whenever it runs. Divisible tensors may have been reduced before.
@@ -53,7 +52,7 @@ Sharing::Use Sharing::use_of(const Program& program, const proto::Step& step, bo
   Use use{.reads = std::ranges::any_of(tensors.reads, is_common),
           .writes = std::ranges::any_of(tensors.writes, is_common),
           .meets = always_meets(step)};
-  if (step.execute().divisible()) {  // Of elementwise operands, the replica reads only the elements that it owns.
+  if (step.execute().divisible()) {  // The replica reads only its own elements of the operands that are cut.
     const auto& inputs = step.execute().inputs();
     const Operator* op = find_operator(step.execute().operation());
     use.reads = op == nullptr || std::any_of(inputs.begin() + op->on_shards.inputs, inputs.end(), is_common);

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "replica/base/error.h"
@@ -13,13 +12,13 @@
 
 namespace poprun {
 
-/// What one replica shares with the other replicas of its host while they run a Program: the images of common tensors,
-/// of which each replica writes the part that it owns, in divisible steps.
+/// Shares the images of common tensors among the replicas of a host while they run a Program. In divisible steps, each
+/// replica writes the part of an image that it owns.
 ///
-///   forward, backward      read weights of all owners
-///   all-reduce             the replicas meet: nobody reads the old weights any more
-///   update                 each replica updates the part that it owns, of weights and state
-///   (meeting)              all parts are written: anybody may read the new weights
+///   forward, backward      read all weights
+///   all-reduce             the replicas meet: no replica reads the old weights any more
+///   update                 each replica updates its part of weights and state
+///   (meeting)              all parts are written: each replica may read the new weights
 ///
 /// A meeting is inserted where a step would otherwise read elements that another replica may still be writing, or write
 /// elements that another may still be reading. All replicas run the same steps, so they meet at the same places.

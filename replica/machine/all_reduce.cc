@@ -20,7 +20,7 @@ class AllReduceAction final : public Action {
   struct Divided {
     std::vector<std::uint32_t> tensors;
     std::vector<Buffer> buffers;     ///< Their bytes.
-    Communicator* owners = nullptr;  ///< Null if there are none.
+    Communicator* owners = nullptr;  ///< Null if there are no such tensors.
   };
 
   AllReduceAction(Reduction reduction, bool in_background, std::vector<Buffer> buffers, Communicator& communicator,
@@ -58,8 +58,8 @@ class AllReduceAction final : public Action {
   std::vector<Buffer> buffers_;
   Communicator& communicator_;
   Divided divided_;
-  std::vector<Buffer> due_;  ///< Those of `divided_` that have not been reduced yet.
   Machine& machine_;
+  std::vector<Buffer> due_;  ///< The buffers of `divided_` that were not reduced early; kept for its memory.
 };
 
 bool are_spelt_right(const Operation& operation) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 #include <fmt/format.h>
@@ -26,22 +27,10 @@ const std::string& stream_of(const Operation& operation) {
   return operation.attributes.text("stream");
 }
 
-std::vector<HostTensor> host_tensors(const google::protobuf::RepeatedField<std::uint32_t>& ids,
-                                     const Machine& machine) {
+template <typename Find>
+std::vector<HostTensor> host_tensors(const google::protobuf::RepeatedField<std::uint32_t>& ids, const Find& find) {
   std::vector<HostTensor> tensors;
-  tensors.reserve(static_cast<std::size_t>(ids.size()));
-  for (const std::uint32_t id : ids) {
-    tensors.push_back(machine.tensor(id));
-  }
-  return tensors;
-}
-
-std::vector<HostTensor> drafts(const google::protobuf::RepeatedField<std::uint32_t>& ids, const Machine& machine) {
-  std::vector<HostTensor> tensors;
-  tensors.reserve(static_cast<std::size_t>(ids.size()));
-  for (const std::uint32_t id : ids) {
-    tensors.push_back(machine.draft(id));
-  }
+  std::ranges::transform(ids, std::back_inserter(tensors), find);
   return tensors;
 }
 
@@ -54,13 +43,13 @@ class StreamInAction final : public Action {
   StreamInAction(const proto::StreamIn& step, Machine& machine)
       : stream_(step.stream()),
         ids_(ids_of(step.tensors())),
-        tensors_(drafts(step.tensors(), machine)),
+        tensors_(host_tensors(step.tensors(), [&](std::uint32_t id) { return machine.draft(id); })),
         fields_(ids_of(step.fields())),
+        shares_(std::ranges::any_of(ids_, [&](std::uint32_t id) { return machine.is_shared(id); })),
         machine_(machine) {}
 
   Status run() override {
-    const bool shares = std::ranges::any_of(ids_, [this](std::uint32_t id) { return machine_.is_shared(id); });
-    if (!shares) {
+    if (!shares_) {
       return machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_});
     }
     for (std::size_t k = 0; k < ids_.size(); ++k) {  // One by one, because a draft takes memory until it is published.
@@ -79,6 +68,7 @@ class StreamInAction final : public Action {
   std::vector<std::uint32_t> ids_;
   std::vector<HostTensor> tensors_;
   std::vector<std::uint32_t> fields_;
+  bool shares_;  ///< A tensor's image is shared, so that it is drafted and then published.
   Machine& machine_;
 };
 
@@ -118,7 +108,7 @@ class StreamOutAction final : public Action {
   StreamOutAction(const proto::StreamOut& step, Machine& machine)
       : stream_(step.stream()),
         ids_(ids_of(step.tensors())),
-        tensors_(host_tensors(step.tensors(), machine)),
+        tensors_(host_tensors(step.tensors(), [&](std::uint32_t id) { return machine.tensor(id); })),
         machine_(machine) {}
 
   Status run() override {

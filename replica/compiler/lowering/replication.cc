@@ -1,6 +1,7 @@
 #include "replica/compiler/lowering/replication.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,16 +21,13 @@ namespace {
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 using Ids = google::protobuf::RepeatedField<std::uint32_t>;
 
-bool contains(const Ids& ids, std::uint32_t id) {
-  return std::ranges::find(ids, id) != ids.end();
-}
-
-/// An `execute` step with its operator; nothing if the Program is broken, which other checks report.
+/// The operator of an `execute` step, and its types there.
 struct Use {
   const Operator* op = nullptr;
   Signature signature;
 };
 
+/// Returns nothing if the Program is broken, which other checks report.
 std::optional<Use> use_of(const Program& program, const proto::Execute& execute) {
   Use use{find_operator(execute.operation()), {}};
   Result<Attributes> attributes = parse_attributes(execute.attributes());
@@ -83,8 +81,7 @@ bool updates_elements(const proto::Execute& execute, const Use& use) {
 class Analysis {
  public:
   explicit Analysis(const Program& program)
-      : program_(program),
-        equal_(static_cast<std::size_t>(program.tensors_size())),
+      : equal_(static_cast<std::size_t>(program.tensors_size())),
         always_equal_(equal_.size(), true),
         loaded_(equal_.size()) {
     for (const proto::Function& function : program.functions()) {
@@ -111,7 +108,7 @@ class Analysis {
       for (std::size_t f = 1; f < entries_.size(); ++f) {
         equal_ = entry;
         run(entries_[f]->steps());
-        meet(all);
+        all = also_equal_in(all);
       }
       equal_ = all;
     } while (equal_ != entry);
@@ -127,27 +124,20 @@ class Analysis {
   }
 
  private:
-  /// Keeps only what is also equal in `state`, in both.
-  void meet(std::vector<bool>& state) {
-    for (std::size_t t = 0; t < equal_.size(); ++t) {
-      state[t] = state[t] && equal_[t];
-    }
+  /// Returns what is equal now and also in the other state.
+  [[nodiscard]] std::vector<bool> also_equal_in(const std::vector<bool>& other) const {
+    std::vector<bool> both(equal_.size());
+    std::transform(equal_.begin(), equal_.end(), other.begin(), both.begin(), std::logical_and<>());
+    return both;
   }
 
   void run(const Steps& steps) {
     for (const proto::Step& step : steps) {
       if (step.has_repeat()) {
-        std::vector<bool> entry;
-        do {
-          entry = equal_;
-          run(step.repeat().steps());
-          std::vector<bool> both = entry;
-          meet(both);
-          if (both == entry) {
-            break;
-          }
-          equal_ = both;
-        } while (true);
+        std::vector<bool> entry = equal_;
+        for (run(step.repeat().steps()); also_equal_in(entry) != entry; run(step.repeat().steps())) {
+          entry = equal_ = also_equal_in(entry);
+        }
       } else if (step.has_call()) {
         if (const auto callee = callees_.find(step.call().function()); callee != callees_.end()) {
           run(callee->second->steps());
@@ -215,7 +205,6 @@ class Analysis {
     return equal;
   }
 
-  const Program& program_;
   std::vector<const proto::Function*> entries_;  ///< Functions that the host runs; "load" first.
   std::map<std::string, const proto::Function*> callees_;
   std::set<std::uint32_t> random_;  ///< Numbers of steps.
@@ -269,7 +258,7 @@ class Decision {
   struct Listed {
     proto::Step* step = nullptr;
     StepTensors tensors = {};
-    std::optional<Use> use = {};  ///< Of an `execute` step.
+    std::optional<Use> use = {};  ///< Only if the operator updates elements or may be a view.
     bool is_view = false;
   };
 
@@ -281,7 +270,7 @@ class Decision {
       }
       Listed& listed = steps_.emplace_back(Listed{.step = &step, .tensors = tensors_of(step)});
       const Operator* op = step.has_execute() ? find_operator(step.execute().operation()) : nullptr;
-      if (op != nullptr && (op->on_shards || op->view != nullptr)) {  // The others need no types.
+      if (op != nullptr && (op->on_shards || op->view != nullptr)) {
         listed.use = use_of(program_, step.execute());
         listed.is_view = listed.use && is_view(program_, step.execute(), *listed.use);
       }
@@ -299,9 +288,9 @@ class Decision {
            std::ranges::all_of(listed.step->execute().outputs(), [this](auto id) { return common_.contains(id); });
   }
 
-  /// Removes common tensors that cannot be shared: those that a step writes whole, those of which a view shows other
-  /// bytes, too, and those whose update sums over elements (LAMB, LARS), because replicas would have to meet for each of
-  /// them. Returns whether there were any, because steps that write them together with others are then not divisible.
+  /// Removes common tensors that cannot be shared: those that a step writes whole, those of which a view also shows
+  /// other bytes, and those whose update sums over elements (LAMB, LARS), for each of which replicas would have to
+  /// meet. Returns whether it removed any: then, steps that write these tensors together with others are not divisible.
   bool drop_unshared() {
     const std::size_t before = common_.size();
     for (const Listed& listed : steps_) {
@@ -323,11 +312,9 @@ class Decision {
   }
 
   void drop_in_bytes_of(std::uint32_t id) {
-    std::erase_if(common_, [&](std::uint32_t common) { return common == id || overlaps(common, id); });
-  }
-
-  [[nodiscard]] bool overlaps(std::uint32_t a, std::uint32_t b) const {
-    return is_same_memory(a, b) && share_bytes(tensor(a), tensor(b));
+    std::erase_if(common_, [&](std::uint32_t common) {
+      return is_same_memory(common, id) && share_bytes(tensor(common), tensor(id));
+    });
   }
 
   /// Returns whether all bytes of the tensor are those of a common one.
@@ -415,13 +402,13 @@ class Decision {
     const Operator* op = execute.divisible() ? find_operator(execute.operation()) : nullptr;
     const auto at = std::ranges::find(execute.inputs(), id) - execute.inputs().begin();
     return op != nullptr && at < op->on_shards.inputs && std::ranges::count(execute.inputs(), id) == 1 &&
-           !contains(execute.outputs(), id);
+           std::ranges::count(execute.outputs(), id) == 0;
   }
 
-  /// Marks the last step that names a divisible tensor before its all-reduce. A view does not complete a tensor, because
-  /// later steps may read its bytes through the other one.
+  /// Marks the last step that names a divisible tensor before its all-reduce. A view does not complete a tensor,
+  /// because later steps may read its bytes through the other one.
   void mark_complete(proto::Function& function) {
-    std::map<std::uint32_t, std::pair<proto::Step*, bool>> last_named;  // And whether that step runs once.
+    std::map<std::uint32_t, std::pair<proto::Step*, bool>> last_named;  // By which step, and whether it runs once.
     walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
       const StepTensors tensors = tensors_of(step);
       for (const std::uint32_t id : step.all_reduce().divisible()) {

@@ -73,11 +73,11 @@ class Proof {
   }
 
  private:
-  /// What a step computes, apart from its operands.
-  struct Sense {
-    std::uint64_t operation = 0;  ///< Hash of what distinguishes it from other steps.
+  /// What a step computes from its operands.
+  struct Meaning {
+    std::uint64_t operation = 0;  ///< A hash that steps share if they compute the same from the same operands.
     bool differs = false;         ///< Replicas with equal operands get different results.
-    bool exchanges_all = false;   ///< The results depend on the operands of all replicas, and are the same for all.
+    bool exchanges_all = false;   ///< All replicas get the same results, which depend on the operands of all.
   };
 
   [[nodiscard]] const proto::Tensor& tensor(std::uint32_t id) const { return program_.tensors(static_cast<int>(id)); }
@@ -86,8 +86,8 @@ class Proof {
     for (const NamedStep& named : steps) {
       prepare(named.inner);
       const proto::Step& step = *named.step;
-      senses_[step.number()] = {mix(static_cast<std::uint64_t>(step.kind_case()), operation_of(step)), differs(step),
-                                exchanges_all(step)};
+      meanings_[step.number()] = {mix(static_cast<std::uint64_t>(step.kind_case()), operation_of(step)), differs(step),
+                                  exchanges_all(step)};
     }
   }
 
@@ -168,16 +168,10 @@ class Proof {
     const proto::Execute& execute = named.step->execute();
     const Operator* op = named.step->has_execute() ? find_operator(execute.operation()) : nullptr;
     for (const std::uint32_t id : named.tensors.reads) {
-      if (!partial_[id]) {
-        continue;
-      }
       const int elementwise = op != nullptr && execute.divisible() ? op->on_shards.inputs : 0;
-      for (int i = elementwise; i < execute.inputs_size(); ++i) {
-        if (execute.inputs(i) == id) {
-          return bug(*named.step, tensor(id), "is read whole, but each replica has only its part");
-        }
-      }
-      if (elementwise == 0) {
+      const auto whole = execute.inputs().begin() + std::min(elementwise, execute.inputs_size());
+      if (partial_[id] &&
+          (elementwise == 0 || std::find(whole, execute.inputs().end(), id) != execute.inputs().end())) {
         return bug(*named.step, tensor(id), "is read whole, but each replica has only its part");
       }
     }
@@ -217,19 +211,19 @@ class Proof {
 
   void write(const NamedStep& named) {
     const proto::Step& step = *named.step;
-    const Sense& sense = senses_.at(step.number());
+    const Meaning& meaning = meanings_.at(step.number());
     ++now_;
     if (step.has_copy()) {
       copy(step.copy());
       return;
     }
-    Values result{sense.operation, sense.operation};
+    Values result{meaning.operation, meaning.operation};
     for (std::size_t r = 0; r < result.size(); ++r) {
       for (const std::uint32_t id : named.tensors.reads) {
         const auto& [first, second] = values_[id];
-        result[r] = sense.exchanges_all ? mix(mix(result[r], first), second) : mix(result[r], values_[id][r]);
+        result[r] = meaning.exchanges_all ? mix(mix(result[r], first), second) : mix(result[r], values_[id][r]);
       }
-      result[r] = sense.differs ? mix(mix(result[r], now_), r + 1) : result[r];
+      result[r] = meaning.differs ? mix(mix(result[r], now_), r + 1) : result[r];
     }
     for (std::size_t k = 0; k < named.tensors.writes.size(); ++k) {
       const std::uint32_t id = named.tensors.writes[k];
@@ -260,7 +254,7 @@ class Proof {
     }
   }
 
-  /// What distinguishes the step from others of its kind with the same operands.
+  /// Returns a text that steps of one kind share if they compute the same from the same operands.
   [[nodiscard]] static std::string operation_of(const proto::Step& step) {
     if (step.has_execute()) {
       return step.execute().operation() + " " + step.execute().attributes();
@@ -301,8 +295,9 @@ class Proof {
         return bug(step, written, "is common, but differs between replicas");
       }
       if (written.common() ? !inside_common_[id] : touches_common_[id]) {
-        return bug(step, written, written.common() ? "is common, but not in the bytes of one common variable"
-                                                   : "is in the bytes of a common tensor, but not common");
+        return bug(step, written,
+                   written.common() ? "is common, but not in the bytes of one common variable"
+                                    : "is in the bytes of a common tensor, but not common");
       }
       if (written.common() && !named.is_view && (!may_write || !written.always_live())) {
         return bug(step, written, "is common, but the step writes it whole");
@@ -313,14 +308,16 @@ class Proof {
 
   const Program& program_;
   std::map<std::string, std::vector<NamedStep>> functions_;
-  std::vector<Values> values_;  ///< Indexed by tensor.
-  std::vector<bool> partial_;   ///< Whether each replica has only its part of the tensor.
+  // Indexed by tensor:
+  std::vector<Values> values_;
+  std::vector<bool> partial_;         ///< Each replica has only its part of the tensor.
+  std::vector<bool> complete_;        ///< A step has completed the tensor, so it may be reduced before its all-reduce.
+  std::vector<bool> touches_common_;  ///< The tensor's image has a byte of a common variable.
+  std::vector<bool> inside_common_;   ///< All bytes of its image are those of one common variable.
   std::vector<std::int64_t> elements_;
-  std::vector<bool> complete_;  ///< Whether the tensor may have been reduced before its all-reduce.
-  std::vector<bool> touches_common_;
-  std::vector<bool> inside_common_;
-  std::map<std::uint32_t, Sense> senses_;  ///< Keyed by step number.
-  std::uint64_t now_ = 0;
+
+  std::map<std::uint32_t, Meaning> meanings_;  ///< Keyed by step number.
+  std::uint64_t now_ = 0;  ///< Steps run so far, so that what differs between replicas also differs between steps.
 };
 
 }  // namespace

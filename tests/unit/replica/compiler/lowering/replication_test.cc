@@ -1,4 +1,4 @@
-/// What the compiler marks as equal on all replicas, and damage to the marks that the proof finds.
+/// The compiler marks what is equal on all replicas, and the proof finds each kind of damage to the marks.
 
 #include "replica/compiler/lowering/replication.h"
 
@@ -175,7 +175,7 @@ proto::Step& first(Program& program, const std::function<bool(const proto::Step&
       return *step;
     }
   }
-  throw std::logic_error("no such step");
+  throw std::logic_error("the Program has no step of this kind");
 }
 
 TEST(ReplicationProof, ABatchIsNotCommon) {
