@@ -205,13 +205,15 @@ Result<JobFolder> JobFolder::make(const SessionPlace& place) {
                   fmt::format("cannot create a folder for Open MPI in {}: {}; set TMPDIR to a different folder",
                               place.base.string(), std::strerror(errno)));
     }
+    // A job that looks for leftovers may remove the folder at any time before we have the lock.
     Descriptor folder = open_folder(path);
+    if (folder.number() < 0 && errno == ENOENT) {
+      continue;
+    }
     if (folder.number() < 0) {
       return fail(ErrorCode::kHostResources, fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
     }
-    // Some file systems do not support locks; there, no process gets a lock. A job that looked for leftovers before we
-    // had the lock may have removed the folder.
-    const bool locked = folder.lock();
+    const bool locked = folder.lock();  // Some file systems do not support locks; there, no process gets a lock.
     if ((locked || errno != EWOULDBLOCK) && is_ours(folder.number(), path)) {
       return JobFolder(place, path, folder.release());
     }

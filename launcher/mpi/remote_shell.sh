@@ -46,7 +46,7 @@ tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of n
 # but not for that process, because mpirun names the host only if it sees the daemon's connection break before the shell
 # ends. If TMPDIR, or an argument from mpirun, names the launcher's folder, our folder is created beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
-folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
+folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be created in $base"; ! { command exec 9<"$folder"; } 2>/dev/null || { flock -n 9; [ $? = 1 ]; } || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
 # The daemon and its replicas listen only in the job's subnet, if the user gave one (launcher/mpi/listen_here.cc).
 listens=true
 [ -z "$POPRUN_EMU_LISTEN_LIBRARY" ] || listens="if [ -r \"$POPRUN_EMU_LISTEN_LIBRARY\" ]; then export LD_PRELOAD=\"$POPRUN_EMU_LISTEN_LIBRARY\" POPRUN_EMU_LISTEN=$POPRUN_EMU_LISTEN; fi"

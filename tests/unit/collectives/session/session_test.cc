@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <latch>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -122,6 +123,23 @@ TEST_F(SessionTest, HostsThatShareAFolderRemoveTheirPartsOfADeadJobAtTheSameTime
     hosts.clear();
     remove_leftovers(place_);  // Removes the empty folder, which the last host may have seen as not empty.
     ASSERT_THAT(names(place_.base), IsEmpty()) << "round " << round;
+  }
+}
+
+TEST_F(SessionTest, JobsStartWhileOthersRemoveLeftovers) {
+  std::vector<std::jthread> removers;
+  for (int k = 0; k < 2; ++k) {
+    removers.emplace_back([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        remove_leftovers(place_);
+      }
+    });
+  }
+  for (int k = 0; k < 3000; ++k) {
+    auto job = JobFolder::make(place_);
+    ASSERT_TRUE(job) << job.error().message;
+    ASSERT_TRUE(fs::exists(job->path()));
+    job->remove();
   }
 }
 
