@@ -44,7 +44,8 @@ constexpr std::array<Look, proto::TraceKind_ARRAYSIZE> kLooks = {{{kSteps, "step
                                                                   {kCollectives, ""},
                                                                   {kHostStreams, ""},
                                                                   {kSteps, "evaluation"},
-                                                                  {kSteps, "checkpoint"}}};
+                                                                  {kSteps, "checkpoint"},
+                                                                  {kCollectives, "sharing on the host"}}};
 
 const Look& look_of(proto::TraceKind kind) {
   return kLooks.at(static_cast<std::size_t>(kind));

@@ -50,10 +50,10 @@ Status Engine::run(const std::string& function) {
 Status Engine::run_steps(std::vector<Prepared>& steps) {
   for (Prepared& prepared : steps) {
     const bool observed = observer_ != nullptr && (last_ || observer_->sees_every_round());
+    POPRUN_TRY(meet_if_needed(prepared.sharing));
     if (observed) {
       observer_->before(*prepared.step);
     }
-    POPRUN_TRY(meet_if_needed(prepared.sharing));
     POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
     sharing_.after(prepared.sharing);
     if (observed) {
@@ -89,8 +89,16 @@ Status Engine::reduce_early(const Prepared& prepared) {
 template <typename Collective>
 Status Engine::exchange(std::string_view activity, const Collective& collective) {
   activity_(activity);
-  const Stopwatch stopwatch(wall_.exchange);
-  POPRUN_TRY(collective());
+  if (observer_ != nullptr) {
+    observer_->before_exchange();
+  }
+  {
+    const Stopwatch stopwatch(wall_.exchange);
+    POPRUN_TRY(collective());
+  }
+  if (observer_ != nullptr) {
+    observer_->after_exchange();
+  }
   activity_(kComputing);
   return {};
 }

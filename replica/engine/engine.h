@@ -35,6 +35,11 @@ class StepObserver {
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
+  /// Called before and after the replicas of a host meet or reduce gradients early. These exchanges are not steps of
+  /// the Program and happen between its steps.
+  virtual void before_exchange() {}
+  virtual void after_exchange() {}
+
   /// Called instead of `after`, in any round, when an operator's result is not finite, which ends the run. Live tensors
   /// are as the operator left them.
   virtual void broken_off(const proto::Step& step) = 0;

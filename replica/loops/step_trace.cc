@@ -182,6 +182,20 @@ void StepTrace::after(const proto::Step& step) {
   }
 }
 
+void StepTrace::before_exchange() {
+  began_.push_back(now_ns());
+}
+
+void StepTrace::after_exchange() {
+  const std::uint64_t began = began_.back();
+  began_.pop_back();
+  if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
+    trace_.set_left_out(trace_.left_out() + 1);
+  } else {
+    add(proto::TRACE_SHARING, 0, 0, began, now_ns());
+  }
+}
+
 /// Extends the last slice to `end`, by one more operator. Returns false if that slice holds something else.
 bool StepTrace::extends_last(std::uint64_t end) {
   const int last = trace_.kind_size() - 1;

@@ -11,8 +11,9 @@
 /// Records what a replica does, and when, on the wall clock.
 namespace poprun {
 
-/// Traces some training steps of one replica: a slice for each step of the Program as it ends, and the pauses between
-/// training steps. Cost: two readings of the clock for each step of the Program.
+/// Traces some training steps of one replica: a slice for each step of the Program as it ends, for each exchange
+/// between replicas that share images, and for the pauses between training steps. Cost: two readings of the clock for
+/// each step of the Program.
 class StepTrace final : public StepWatcher, private StepObserver {
  public:
   struct Setup {
@@ -45,6 +46,8 @@ class StepTrace final : public StepWatcher, private StepObserver {
   void paused(Pause pause, double began) override;
   void before(const proto::Step& step) override;
   void after(const proto::Step& step) override;
+  void before_exchange() override;
+  void after_exchange() override;
   void broken_off(const proto::Step& /*step*/) override {}
   [[nodiscard]] bool sees_every_round() const override { return true; }
 
