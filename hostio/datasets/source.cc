@@ -46,6 +46,15 @@ std::string source_with(std::string_view text, const std::vector<std::string>& p
              : fmt::format("{}?{}", text, fmt::join(parameters, ","));
 }
 
+SplitNames split_names(std::string_view text) {
+  constexpr std::string_view kTest = ",test=";
+  const std::size_t at = text.rfind(kTest);
+  if (at == std::string_view::npos) {
+    return {.train = std::string{text}, .test = std::nullopt};
+  }
+  return {.train = std::string{text.substr(0, at)}, .test = std::string{text.substr(at + kTest.size())}};
+}
+
 Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
                                         std::uint64_t least, std::uint64_t most) {
   const auto found = parameters.find(key);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,14 @@ struct Source {
 /// Returns the full name for the text of `[data] source` and parameters `key=value`. If the text itself contains a `?`,
 /// the result has a further `?` after the text, even if there are no parameters.
 std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
+
+/// The files that a source names: "TRAIN" or "TRAIN,test=TEST".
+struct SplitNames {
+  std::string train;
+  std::optional<std::string> test;
+};
+
+SplitNames split_names(std::string_view text);
 
 /// Parses `key=value,key=value`. `what` names the list in messages. Errors: kUsage for an entry without `=`.
 Result<Parameters> parse_parameters(std::string_view list, std::string_view what);

@@ -233,8 +233,25 @@ Status check_keys(bool is_text, const Source& source) {
   return is_text ? check(kArraysOnly) : check(kTextOnly);
 }
 
-TokenFacts facts_of_text(const TableColumn& text) {
-  return {.count = text.text_bytes, .vocabulary = 256, .specials = 1};
+/// Returns the facts of a column of text. Errors: kData if the test table has no such column.
+Result<TokenFacts> facts_of_text(const Tables& tables, const TableColumn& text) {
+  TokenFacts facts{.count = text.text_bytes, .vocabulary = 256, .specials = 1};
+  if (tables.test != nullptr) {
+    const auto column = static_cast<std::size_t>(&text - tables.train->columns.data());
+    POPRUN_ASSIGN(const ColumnPair pair, pair_of(*tables.train, column, *tables.test));
+    facts.test_count = tables.test->columns[pair.test].text_bytes;
+    facts.count += *facts.test_count;
+  }
+  return facts;
+}
+
+/// Appends the column of text, with a line break after each text.
+Status append_text(const Table& table, std::string_view name, const Source& source, std::vector<std::byte>& bytes) {
+  const auto found = std::ranges::find(table.columns, name, &TableColumn::name);
+  const std::size_t before = bytes.size();
+  POPRUN_TRY(source.scope.resize(bytes, before + found->text_bytes, table.place));
+  const auto column = static_cast<std::size_t>(found - table.columns.begin());
+  return table.read({.column = column, .count = table.row_count}, std::span(bytes).subspan(before));
 }
 
 Result<TableArrays> arrays_of_tables(const TablePtr& train, const TablePtr& test, const Source& source) {
@@ -304,25 +321,16 @@ std::uint64_t test_items_of(std::uint64_t items, double fraction) {
   return std::clamp<std::uint64_t>(wished, 1, items - 1);
 }
 
-SplitNames split_names(std::string_view text) {
-  constexpr std::string_view kTest = ",test=";
-  const std::size_t at = text.rfind(kTest);
-  if (at == std::string_view::npos) {
-    return {.train = std::string{text}, .test = std::nullopt};
-  }
-  return {.train = std::string{text.substr(0, at)}, .test = std::string{text.substr(at + kTest.size())}};
-}
-
 Result<proto::Dataset> describe_tables(const Result<Tables>& tables, const Source& source) {
   POPRUN_TRY(tables);
   const Table& train = *tables->train;
   const TableColumn* text = text_of(train);
   POPRUN_TRY(check_keys(text != nullptr, source));
   if (text != nullptr) {
-    POPRUN_ASSIGN(proto::Dataset description, describe_token_windows(facts_of_text(*text), source, source.text));
-    description.add_notes(fmt::format("{}: only the texts are read, and the last 5 % of them are the test part{}",
-                                      source.text,
-                                      tables->test == nullptr ? "" : "; the test part of its own is not read"));
+    POPRUN_ASSIGN(const TokenFacts facts, facts_of_text(*tables, *text));
+    POPRUN_ASSIGN(proto::Dataset description, describe_token_windows(facts, source, source.text));
+    description.add_notes(fmt::format("{}: only the texts are read{}", source.text,
+                                      facts.test_count ? "" : ", and the last 5 % of them are the test part"));
     return description;
   }
   POPRUN_ASSIGN(const TableArrays arrays, arrays_of_tables(tables->train, tables->test, source));
@@ -337,10 +345,12 @@ Result<std::shared_ptr<const Stored>> read_tables(const Result<Tables>& tables, 
   POPRUN_TRY(tables);
   const Table& train = *tables->train;
   if (const TableColumn* text = text_of(train)) {
-    Tokens tokens{.facts = facts_of_text(*text), .bytes = {}, .width = 1};
-    POPRUN_TRY(source.scope.resize(tokens.bytes, text->text_bytes, train.place));
-    const auto column = static_cast<std::size_t>(text - train.columns.data());
-    POPRUN_TRY(train.read({.column = column, .count = train.row_count}, tokens.bytes));
+    Tokens tokens;
+    POPRUN_ASSIGN(tokens.facts, facts_of_text(*tables, *text));
+    POPRUN_TRY(append_text(train, text->name, source, tokens.bytes));
+    if (tables->test != nullptr) {
+      POPRUN_TRY(append_text(*tables->test, text->name, source, tokens.bytes));
+    }
     return stored_tokens(std::move(tokens), source.text);
   }
   POPRUN_ASSIGN(const TableArrays arrays, arrays_of_tables(tables->train, tables->test, source));

@@ -26,7 +26,8 @@
 ///   text             without tokens and features, the texts form one sequence of bytes, with a line break after each
 ///                    (token_windows.h)
 ///
-/// The test part is a table of its own or, without one, the last rows: data.test-fraction of them (default: 5 %).
+/// The test part is a table of its own or, without one, the last rows: data.test-fraction of them (default: 5 %). Of
+/// text, it is then the last 5 % of the bytes.
 namespace poprun::hostio {
 
 /// The source parameters of tables that can contain arrays and text, for DatasetFamily::parameters.
@@ -102,14 +103,6 @@ struct Tables {
 /// parameter is wrong; kData if the tables do not match each other or have too few rows.
 Result<proto::Dataset> describe_tables(const Result<Tables>& tables, const Source& source);
 Result<std::shared_ptr<const Stored>> read_tables(const Result<Tables>& tables, const Source& source);
-
-/// The files that a source names: "TRAIN" or "TRAIN,test=TEST".
-struct SplitNames {
-  std::string train;
-  std::optional<std::string> test;
-};
-
-SplitNames split_names(std::string_view text);
 
 /// Returns data.test-fraction, or its default if it is not given. Errors: kUsage if it is not a number from 0 to 0.9.
 Result<double> test_fraction(const Source& source);

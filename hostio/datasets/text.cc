@@ -2,23 +2,27 @@
 #include "hostio/datasets/token_windows.h"
 #include "hostio/formats/open_file.h"
 
-/// "text:FILE": any file as tokens, one per byte. Ids 0 to 255 are the bytes, and id 256 is the mask token.
+/// "text:FILE" and "text:TRAIN,test=TEST": any files as tokens, one per byte. Ids 0 to 255 are the bytes, and id 256 is
+/// the mask token.
 namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kTextPrefix = "text:";
 
 Result<Tokens> read_text(const Source& source) {
-  POPRUN_ASSIGN(std::vector<std::byte> bytes, read_bytes(source.text.substr(kTextPrefix.size()), source.scope));
-  const TokenFacts facts{.count = bytes.size(), .vocabulary = 256, .specials = 1};
-  return Tokens{.facts = facts, .bytes = std::move(bytes), .width = 1};
+  const std::string_view names = std::string_view(source.text).substr(kTextPrefix.size());
+  return read_token_files(names, [&](const std::string& file) -> Result<Tokens> {
+    POPRUN_ASSIGN(std::vector<std::byte> bytes, read_bytes(file, source.scope));
+    const TokenFacts facts{.count = bytes.size(), .vocabulary = 256, .specials = 1};
+    return Tokens{.facts = facts, .bytes = std::move(bytes), .width = 1};
+  });
 }
 
 }  // namespace
 
 const DatasetFamily& text() {
   static constexpr DatasetFamily kFamily = {
-      .form = "text:FILE",
+      .form = "text:FILE, text:TRAIN,test=TEST",
       .parameters = kTokenParameters,
       .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kTextPrefix); },

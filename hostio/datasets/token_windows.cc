@@ -76,15 +76,15 @@ Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::
     windows.classes += tokens.specials;
     POPRUN_TRY(set_masks(tokens, source, windows));
   }
-  const std::uint64_t count = tokens.count;
-  windows.train_tokens = count - count / 20;
+  const std::uint64_t test_tokens = tokens.test_count.value_or(tokens.count / 20);
+  windows.train_tokens = tokens.count - test_tokens;
   windows.train_items = windows_in(windows.train_tokens, windows);
-  windows.test_items = windows_in(count - windows.train_tokens, windows);
+  windows.test_items = windows_in(test_tokens, windows);
   if (windows.train_items == 0 || windows.test_items == 0) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: {} tokens, of which the last 5 % ({}) are the test part, do not fill a sequence of {} "
+                fmt::format("{}: {} tokens, of which the last {}{} are the test part, do not fill a sequence of {} "
                             "tokens in each part; lower data.sequence-length or use more text",
-                            name, count, count - windows.train_tokens, windows.T));
+                            name, tokens.count, test_tokens, tokens.test_count ? "" : " (5 %)", windows.T));
   }
   return windows;
 }
@@ -240,6 +240,19 @@ Result<std::unique_ptr<Dataset>> StoredTokens::view(const Source& source) const 
 }
 
 }  // namespace
+
+Result<Tokens> read_token_files(std::string_view names, const std::function<Result<Tokens>(const std::string&)>& read) {
+  const SplitNames files = split_names(names);
+  POPRUN_ASSIGN(Tokens tokens, read(files.train));
+  if (files.test) {
+    POPRUN_ASSIGN(const Tokens test, read(*files.test));
+    tokens.facts.count += test.facts.count;
+    tokens.facts.test_count = test.facts.count;
+    tokens.facts.vocabulary = std::max(tokens.facts.vocabulary, test.facts.vocabulary);
+    tokens.bytes.insert(tokens.bytes.end(), test.bytes.begin(), test.bytes.end());
+  }
+  return tokens;
+}
 
 Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source, std::string_view name) {
   POPRUN_ASSIGN(const Windows windows, windows_of(tokens, source, name));

@@ -3,7 +3,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,8 +18,8 @@
 ///
 ///   T  sequence length    M  masks per sequence
 ///
-/// The first 95 % of the tokens are for training, the last 5 % for testing. Each part is cut into windows of T tokens
-/// from its beginning; an incomplete last window is dropped.
+/// The last tokens are for testing: those of the source's test part or, without one, the last 5 %. Each part is cut
+/// into windows of T tokens from its beginning; an incomplete last window is dropped.
 ///
 ///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the long sequence.
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
@@ -43,9 +46,10 @@ inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "se
 
 /// Properties of a sequence of tokens that its description includes.
 struct TokenFacts {
-  std::uint64_t count = 0;
-  std::uint32_t vocabulary = 0;  ///< All ids are below this number.
-  std::uint32_t specials = 0;    ///< Number of ids, starting at `vocabulary`, that masking uses; the last is the mask.
+  std::uint64_t count = 0;                       ///< Of both parts.
+  std::optional<std::uint64_t> test_count = {};  ///< How many of the last tokens are a test part of their own.
+  std::uint32_t vocabulary = 0;                  ///< All ids are below this number.
+  std::uint32_t specials = 0;  ///< Number of ids, starting at `vocabulary`, that masking uses; the last is the mask.
 };
 
 struct Tokens {
@@ -53,6 +57,10 @@ struct Tokens {
   std::vector<std::byte> bytes;  ///< facts.count little-endian integers.
   unsigned width = 1;            ///< Bytes per token: 1, 2 or 4.
 };
+
+/// Reads the tokens of "TRAIN" or "TRAIN,test=TEST". `read` reads a file; all files have the same width. Errors: those
+/// of `read`.
+Result<Tokens> read_token_files(std::string_view names, const std::function<Result<Tokens>(const std::string&)>& read);
 
 /// Describes the dataset made of `tokens`, which messages call `name`. Errors: kUsage if a parameter is out of range;
 /// kData if the tokens do not fill one window in each part.

@@ -10,7 +10,8 @@
 #include "hostio/formats/open_file.h"
 
 /// "tokens:FILE" and "tokens-u32:FILE": a file of little-endian token ids of 16 or 32 bits, with or without the header
-/// of llm.c. The vocabulary is the largest id plus one, so a description reads the whole file. llm.c
+/// of llm.c; with ",test=FILE", a second one for testing. The vocabulary is the largest id plus one, so a description
+/// reads the whole files. llm.c
 /// (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before the tokens: a
 /// magic number, a version, the number of tokens, and zeros.
 namespace poprun::hostio::families {
@@ -98,34 +99,41 @@ std::uint32_t largest_id(const Tokens& tokens) {
   return largest;
 }
 
-Result<Tokens> read_tokens(const Source& source) {
-  const std::string_view prefix = source.text.starts_with(kShort) ? kShort : kLong;
-  const std::filesystem::path file = source.text.substr(prefix.size());
+/// Reads a file; messages call it `place`.
+Result<Tokens> read_file(const std::string& file, unsigned width, const std::string& place, const FileScope& scope) {
   Tokens tokens;
-  tokens.width = prefix == kShort ? 2 : 4;
-  POPRUN_ASSIGN(const auto begin, read_bytes(file, source.scope, kHeaderBytes));
-  POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, source.scope));
-  POPRUN_ASSIGN(const std::uint64_t header, header_bytes(begin, opened.size(), tokens.width, source.text));
-  POPRUN_ASSIGN(tokens.bytes, read_bytes(file, source.scope, kWholeFile, header));
+  tokens.width = width;
+  POPRUN_ASSIGN(const auto begin, read_bytes(file, scope, kHeaderBytes));
+  POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
+  POPRUN_ASSIGN(const std::uint64_t header, header_bytes(begin, opened.size(), tokens.width, place));
+  POPRUN_ASSIGN(tokens.bytes, read_bytes(file, scope, kWholeFile, header));
   if (tokens.bytes.size() % tokens.width != 0) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: the size must be a multiple of {} bytes, the size of a token, but it is {} bytes",
-                            source.text, tokens.width, tokens.bytes.size()));
+                            place, tokens.width, tokens.bytes.size()));
   }
   const std::uint32_t largest = largest_id(tokens);
   if (largest >= (1U << 31) - 2) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: token ids must be below {}, but one is {}", source.text, (1U << 31) - 2, largest));
+                fmt::format("{}: token ids must be below {}, but one is {}", place, (1U << 31) - 2, largest));
   }
   tokens.facts = {.count = tokens.bytes.size() / tokens.width, .vocabulary = largest + 1};
   return tokens;
+}
+
+Result<Tokens> read_tokens(const Source& source) {
+  const std::string_view prefix = source.text.starts_with(kShort) ? kShort : kLong;
+  const std::string_view names = std::string_view(source.text).substr(prefix.size());
+  return read_token_files(names, [&](const std::string& file) {
+    return read_file(file, prefix == kShort ? 2 : 4, fmt::format("{}{}", prefix, file), source.scope);
+  });
 }
 
 }  // namespace
 
 const DatasetFamily& tokens() {
   static constexpr DatasetFamily kFamily = {
-      .form = "tokens:FILE, tokens-u32:FILE",
+      .form = "tokens:FILE, tokens:TRAIN,test=TEST, tokens-u32:FILE",
       .parameters = kTokenParameters,
       .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },

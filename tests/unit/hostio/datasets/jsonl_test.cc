@@ -13,8 +13,10 @@ namespace {
 using poprun::testing::TemporaryFolder;
 using testing::complaint_of;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::values;
 
 class Jsonl : public ::testing::Test {
@@ -54,12 +56,28 @@ TEST_F(Jsonl, TakesLabelsWithAPointAsNumbers) {
   EXPECT_EQ((*dataset)->description().tensors(1).element(), "f32");
 }
 
-TEST_F(Jsonl, SaysThatATestPartOfTextsIsNotRead) {
+TEST_F(Jsonl, TestsWithTheTextsOfTheTestPart) {
   const std::string train = file(R"({"text": ")" + std::string(80, 'a') + R"("})");
-  const std::string test = file(R"({"text": "0123456789"})", "b.jsonl").substr(6);
+  const std::string test = file(R"({"text": "01234"}
+{"text": "56"})",
+                                "b.jsonl")
+                               .substr(6);
+  const auto dataset = load_dataset(train + ",test=" + test + "?sequence-length=4");
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  EXPECT_EQ((*dataset)->description().train_items(), 20U) << "81 bytes, with the label of the last one";
+  EXPECT_EQ((*dataset)->description().test_items(), 2U) << "9 bytes";
+  EXPECT_THAT((*dataset)->description().notes(), Each(Not(HasSubstr("5 %"))));
+  std::vector<std::int32_t> tokens(4);
+  ASSERT_TRUE((*dataset)->read({.split = proto::SPLIT_TEST, .item = 1}, 0, std::as_writable_bytes(std::span(tokens))));
+  EXPECT_THAT(tokens, ElementsAre('4', '\n', '5', '6'));
+}
+
+TEST_F(Jsonl, RefusesATestPartWithoutTexts) {
+  const std::string train = file(R"({"text": ")" + std::string(80, 'a') + R"("})");
+  const std::string test = file(R"({"x": [1], "y": 1})", "b.jsonl").substr(6);
   const auto description = describe_dataset(train + ",test=" + test + "?sequence-length=2");
-  ASSERT_TRUE(description) << description.error().message;
-  EXPECT_THAT(description->notes(), Contains(HasSubstr("the test part of its own is not read")));
+  ASSERT_FALSE(description);
+  EXPECT_THAT(description.error().message, HasSubstr("column 'text' must be as in"));
 }
 
 TEST_F(Jsonl, PadsTokensToTheSequenceLength) {

@@ -72,6 +72,35 @@ TEST_F(Language, ReadsTokensOf16And32Bits) {
   EXPECT_EQ(wide->description().classes(), 1U);
 }
 
+TEST_F(Language, TestsWithAFileOfItsOwn) {
+  const std::string test = folder_.write("test", Bytes{7, 1, 8, 1, 9, 1, 9, 1}).string();
+
+  const auto bytes = load("text:" + file(100) + ",test=" + test + "?sequence-length=4");
+  EXPECT_EQ(bytes->description().train_items(), 24U) << "of 100 bytes, with the label of the last one";
+  EXPECT_EQ(bytes->description().test_items(), 1U);
+  EXPECT_THAT(read(*bytes, {.split = proto::SPLIT_TEST}, 0), ElementsAre(7, 1, 8, 1));
+  EXPECT_THAT(read(*bytes, {.split = proto::SPLIT_TEST}, 1), ElementsAre(1, 8, 1, 9));
+
+  const auto tokens =
+      load("tokens:" + folder_.write("train", Bytes(200)).string() + ",test=" + test + "?sequence-length=3");
+  EXPECT_EQ(tokens->description().train_items(), 33U);
+  EXPECT_EQ(tokens->description().classes(), 256U + 9U + 1U) << "ids of both files count";
+  EXPECT_THAT(read(*tokens, {.split = proto::SPLIT_TEST}, 0), ElementsAre(263, 264, 265));
+}
+
+TEST_F(Language, NamesAFileForTestingThatIsEmptyOrBroken) {
+  const std::string train = file(400);
+  const auto error = [&](const std::string& source) {
+    const auto dataset = load_dataset(source);
+    return dataset ? "" : dataset.error().message;
+  };
+  EXPECT_THAT(error("text:" + train + ",test=" + folder_.write("empty", Bytes{}).string() + "?sequence-length=4"),
+              HasSubstr("400 tokens, of which the last 0 are the test part"));
+  const std::string odd = folder_.write("odd", Bytes(7)).string();
+  EXPECT_THAT(error("tokens:" + train + ",test=" + odd), HasSubstr("tokens:" + odd + ": the size must be a multiple"));
+  EXPECT_THAT(error("text:" + train + ",test=/does-not-exist"), HasSubstr("/does-not-exist"));
+}
+
 /// Returns a file of llm.c: its header, then `tokens`.
 Bytes llmc_file(std::uint32_t magic, std::uint32_t version, std::uint32_t count, Bytes tokens) {
   Bytes bytes;
@@ -133,7 +162,7 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
               HasSubstr("needs images [C, H, W], but the dataset has tokens [128]"));
   EXPECT_THAT(
       load_dataset("text:" + file(100)).error().message,
-      HasSubstr("100 tokens, of which the last 5 % (5) are the test part, do not fill a sequence of 128 tokens"));
+      HasSubstr("100 tokens, of which the last 5 (5 %) are the test part, do not fill a sequence of 128 tokens"));
   EXPECT_EQ(load_dataset("text:/nowhere").error().code, ErrorCode::kData);
 }
 
