@@ -9,7 +9,7 @@
 
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/encoded_images.h"
-#include "hostio/datasets/tables.h"
+#include "hostio/datasets/source.h"
 #include "hostio/formats/printable.h"
 #include "replica/base/text.h"
 

@@ -55,6 +55,31 @@ SplitNames split_names(std::string_view text) {
   return {.train = std::string{text.substr(0, at)}, .test = std::string{text.substr(at + kTest.size())}};
 }
 
+Result<double> test_fraction(const Source& source) {
+  constexpr double kUsual = 0.05;  // The same as for text (token_windows.h).
+  constexpr double kFractionMax = 0.9;
+  const auto found = source.parameters.find("test-fraction");
+  if (found == source.parameters.end()) {
+    return kUsual;
+  }
+  const std::string& text = found->second;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0 && value <= kFractionMax)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.test-fraction = {} is not a number from 0 to {}", text, kFractionMax));
+  }
+  return value;
+}
+
+std::uint64_t test_items_of(std::uint64_t items, double fraction) {
+  if (fraction == 0 || items < 2) {
+    return 0;
+  }
+  const auto wished = static_cast<std::uint64_t>(static_cast<double>(items) * fraction);
+  return std::clamp<std::uint64_t>(wished, 1, items - 1);
+}
+
 Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std::string& key, std::uint64_t fallback,
                                         std::uint64_t least, std::uint64_t most) {
   const auto found = parameters.find(key);

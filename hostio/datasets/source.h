@@ -48,6 +48,12 @@ struct SplitNames {
 
 SplitNames split_names(std::string_view text);
 
+/// Returns data.test-fraction, or its default if it is not given. Errors: kUsage if it is not a number from 0 to 0.9.
+Result<double> test_fraction(const Source& source);
+
+/// Returns how many of `items` are test items, if any can be.
+std::uint64_t test_items_of(std::uint64_t items, double fraction);
+
 /// Parses `key=value,key=value`. `what` names the list in messages. Errors: kUsage for an entry without `=`.
 Result<Parameters> parse_parameters(std::string_view list, std::string_view what);
 

@@ -18,7 +18,6 @@
 namespace poprun::hostio {
 namespace {
 
-constexpr double kTestFraction = 0.05;  // The same as for text (token_windows.h).
 constexpr std::size_t kNamesMax = 1 << 16;
 constexpr std::size_t kNameBytesMax = 200;
 
@@ -296,30 +295,6 @@ Result<TableArrays> arrays_of_tables(const TablePtr& train, const TablePtr& test
 }
 
 }  // namespace
-
-Result<double> test_fraction(const Source& source) {
-  constexpr double kFractionMax = 0.9;
-  const auto found = source.parameters.find("test-fraction");
-  if (found == source.parameters.end()) {
-    return kTestFraction;
-  }
-  const std::string& text = found->second;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0 && value <= kFractionMax)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("data.test-fraction = {} is not a number from 0 to {}", text, kFractionMax));
-  }
-  return value;
-}
-
-std::uint64_t test_items_of(std::uint64_t items, double fraction) {
-  if (fraction == 0 || items < 2) {
-    return 0;
-  }
-  const auto wished = static_cast<std::uint64_t>(static_cast<double>(items) * fraction);
-  return std::clamp<std::uint64_t>(wished, 1, items - 1);
-}
 
 Result<proto::Dataset> describe_tables(const Result<Tables>& tables, const Source& source) {
   POPRUN_TRY(tables);

@@ -104,12 +104,6 @@ struct Tables {
 Result<proto::Dataset> describe_tables(const Result<Tables>& tables, const Source& source);
 Result<std::shared_ptr<const Stored>> read_tables(const Result<Tables>& tables, const Source& source);
 
-/// Returns data.test-fraction, or its default if it is not given. Errors: kUsage if it is not a number from 0 to 0.9.
-Result<double> test_fraction(const Source& source);
-
-/// Returns how many of `items` are test items, if any can be.
-std::uint64_t test_items_of(std::uint64_t items, double fraction);
-
 /// Finds out what a column of labels contains, while a table is read for the first time. All labels must be numbers, or
 /// all must be names.
 class LabelScan {

@@ -11,7 +11,7 @@
 
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/encoded_images.h"
-#include "hostio/datasets/tables.h"
+#include "hostio/datasets/source.h"
 #include "hostio/formats/jsonl.h"
 #include "hostio/formats/printable.h"
 #include "hostio/formats/tar.h"
