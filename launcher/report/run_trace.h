@@ -16,7 +16,7 @@
 ///                             | call forward  | call backward |
 ///     track "operators"       | conv2d 'conv1' | relu ..
 ///     track "copies"                  between IPUs and Streaming Memory
-///     track "collectives"                               | all_reduce of .. |
+///     track "collectives"                               | all_reduce of .. |  | sharing on the host |
 ///     track "host streams"    | stream_in |
 ///   process "replica 1, host b" ..
 ///   process "replica on the device clock"    one step: see device_trace.h

@@ -97,7 +97,7 @@ Status Engine::exchange(std::string_view activity, const Collective& collective)
     POPRUN_TRY(collective());
   }
   if (observer_ != nullptr) {
-    observer_->after_exchange();
+    observer_->after_exchange(sharing_.host()->size());
   }
   activity_(kComputing);
   return {};

@@ -35,10 +35,10 @@ class StepObserver {
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
-  /// Called before and after the replicas of a host meet or reduce gradients early. These exchanges are not steps of
-  /// the Program and happen between its steps.
+  /// Called before and after the replicas of a host, of which there are `replicas`, meet or reduce gradients early.
+  /// These exchanges are not steps of the Program and happen between its steps.
   virtual void before_exchange() {}
-  virtual void after_exchange() {}
+  virtual void after_exchange(std::size_t /*replicas*/) {}
 
   /// Called instead of `after`, in any round, when an operator's result is not finite, which ends the run. Live tensors
   /// are as the operator left them.

@@ -186,13 +186,14 @@ void StepTrace::before_exchange() {
   began_.push_back(now_ns());
 }
 
-void StepTrace::after_exchange() {
+void StepTrace::after_exchange(std::size_t replicas) {
   const std::uint64_t began = began_.back();
   began_.pop_back();
   if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
     trace_.set_left_out(trace_.left_out() + 1);
   } else {
-    add(proto::TRACE_SHARING, 0, 0, began, now_ns());
+    const bool is_whole_job = replicas == setup_.replicas;
+    add(proto::TRACE_SHARING, 0, is_whole_job ? setup_.replicas : 0, began, now_ns());
   }
 }
 

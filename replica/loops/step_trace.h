@@ -47,7 +47,7 @@ class StepTrace final : public StepWatcher, private StepObserver {
   void before(const proto::Step& step) override;
   void after(const proto::Step& step) override;
   void before_exchange() override;
-  void after_exchange() override;
+  void after_exchange(std::size_t replicas) override;
   void broken_off(const proto::Step& /*step*/) override {}
   [[nodiscard]] bool sees_every_round() const override { return true; }
 

@@ -96,7 +96,8 @@ TEST(StepTrace, CoversTheTracedStepsOfEveryReplica) {
                 steps_in(program_of(job_of(1)), "train"));
       for (int k = 0; k < trace.kind_size(); ++k) {
         EXPECT_LE(trace.begin_ns(k) + trace.length_ns(k), whole);
-        EXPECT_EQ(trace.group(k), trace.kind(k) == proto::TRACE_COLLECTIVE ? 2U : 0U);
+        const bool meets = trace.kind(k) == proto::TRACE_COLLECTIVE || trace.kind(k) == proto::TRACE_SHARING;
+        EXPECT_EQ(trace.group(k), meets ? 2U : 0U);
       }
     }
   }
