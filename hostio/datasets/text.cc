@@ -22,7 +22,7 @@ Result<Tokens> read_text(const Source& source) {
 
 const DatasetFamily& text() {
   static constexpr DatasetFamily kFamily = {
-      .form = "text:FILE, text:TRAIN,test=TEST",
+      .form = "text:FILE",
       .parameters = kTokenParameters,
       .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kTextPrefix); },

@@ -133,7 +133,7 @@ Result<Tokens> read_tokens(const Source& source) {
 
 const DatasetFamily& tokens() {
   static constexpr DatasetFamily kFamily = {
-      .form = "tokens:FILE, tokens:TRAIN,test=TEST, tokens-u32:FILE",
+      .form = "tokens:FILE, tokens-u32:FILE",
       .parameters = kTokenParameters,
       .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },
