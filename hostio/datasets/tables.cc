@@ -232,7 +232,7 @@ Status check_keys(bool is_text, const Source& source) {
   return is_text ? check(kArraysOnly) : check(kTextOnly);
 }
 
-/// Returns the facts of a column of text. Errors: kData if the test table has no such column.
+/// Counts the tokens of a text column in both tables. Errors: kData if the test table lacks the column.
 Result<TokenFacts> facts_of_text(const Tables& tables, const TableColumn& text) {
   TokenFacts facts{.count = text.text_bytes, .vocabulary = 256, .specials = 1};
   if (tables.test != nullptr) {

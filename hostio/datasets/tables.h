@@ -26,8 +26,8 @@
 ///   text             without tokens and features, the texts form one sequence of bytes, with a line break after each
 ///                    (token_windows.h)
 ///
-/// The test part is a table of its own or, without one, the last rows: data.test-fraction of them (default: 5 %). Of
-/// text, it is then the last 5 % of the bytes.
+/// The test part is a table of its own. Without one, it is the last rows, data.test-fraction of them (default: 5 %), or
+/// the last 5 % of a text's bytes.
 namespace poprun::hostio {
 
 /// The source parameters of tables that can contain arrays and text, for DatasetFamily::parameters.

@@ -10,8 +10,7 @@ namespace {
 constexpr std::string_view kTextPrefix = "text:";
 
 Result<Tokens> read_text(const Source& source) {
-  const std::string_view names = std::string_view(source.text).substr(kTextPrefix.size());
-  return read_token_files(names, [&](const std::string& file) -> Result<Tokens> {
+  return read_token_files(source, kTextPrefix, [&](const std::string& file) -> Result<Tokens> {
     POPRUN_ASSIGN(std::vector<std::byte> bytes, read_bytes(file, source.scope));
     const TokenFacts facts{.count = bytes.size(), .vocabulary = 256, .specials = 1};
     return Tokens{.facts = facts, .bytes = std::move(bytes), .width = 1};

@@ -241,15 +241,18 @@ Result<std::unique_ptr<Dataset>> StoredTokens::view(const Source& source) const 
 
 }  // namespace
 
-Result<Tokens> read_token_files(std::string_view names, const std::function<Result<Tokens>(const std::string&)>& read) {
-  const SplitNames files = split_names(names);
+Result<Tokens> read_token_files(const Source& source, std::string_view prefix,
+                                const std::function<Result<Tokens>(const std::string& file)>& read) {
+  const SplitNames files = split_names(std::string_view(source.text).substr(prefix.size()));
   POPRUN_ASSIGN(Tokens tokens, read(files.train));
   if (files.test) {
     POPRUN_ASSIGN(const Tokens test, read(*files.test));
+    const std::size_t train_bytes = tokens.bytes.size();
+    POPRUN_TRY(source.scope.resize(tokens.bytes, train_bytes + test.bytes.size(), source.text));
+    std::ranges::copy(test.bytes, tokens.bytes.begin() + static_cast<std::ptrdiff_t>(train_bytes));
     tokens.facts.count += test.facts.count;
     tokens.facts.test_count = test.facts.count;
     tokens.facts.vocabulary = std::max(tokens.facts.vocabulary, test.facts.vocabulary);
-    tokens.bytes.insert(tokens.bytes.end(), test.bytes.begin(), test.bytes.end());
   }
   return tokens;
 }

@@ -46,8 +46,8 @@ inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "se
 
 /// Properties of a sequence of tokens that its description includes.
 struct TokenFacts {
-  std::uint64_t count = 0;                       ///< Of both parts.
-  std::optional<std::uint64_t> test_count = {};  ///< How many of the last tokens are a test part of their own.
+  std::uint64_t count = 0;                       ///< Number of tokens in both parts.
+  std::optional<std::uint64_t> test_count = {};  ///< Number of tokens in the test part, if the source has one.
   std::uint32_t vocabulary = 0;                  ///< All ids are below this number.
   std::uint32_t specials = 0;  ///< Number of ids, starting at `vocabulary`, that masking uses; the last is the mask.
 };
@@ -58,9 +58,10 @@ struct Tokens {
   unsigned width = 1;            ///< Bytes per token: 1, 2 or 4.
 };
 
-/// Reads the tokens of "TRAIN" or "TRAIN,test=TEST". `read` reads a file; all files have the same width. Errors: those
-/// of `read`.
-Result<Tokens> read_token_files(std::string_view names, const std::function<Result<Tokens>(const std::string&)>& read);
+/// Reads the tokens of a source whose text is `prefix` followed by "TRAIN" or "TRAIN,test=TEST". `read` reads one file;
+/// all files have the same width. Errors: those of `read` and of check_room (open_file.h).
+Result<Tokens> read_token_files(const Source& source, std::string_view prefix,
+                                const std::function<Result<Tokens>(const std::string& file)>& read);
 
 /// Describes the dataset made of `tokens`, which messages call `name`. Errors: kUsage if a parameter is out of range;
 /// kData if the tokens do not fill one window in each part.

@@ -10,10 +10,9 @@
 #include "hostio/formats/open_file.h"
 
 /// "tokens:FILE" and "tokens-u32:FILE": a file of little-endian token ids of 16 or 32 bits, with or without the header
-/// of llm.c; with ",test=FILE", a second one for testing. The vocabulary is the largest id plus one, so a description
-/// reads the whole files. llm.c
-/// (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32 bits before the tokens: a
-/// magic number, a version, the number of tokens, and zeros.
+/// of llm.c. With ",test=FILE", a second file is used for testing. The vocabulary is the largest id plus one, so a
+/// description reads every file to its end. llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes
+/// 256 integers of 32 bits before the tokens: a magic number, a version, the number of tokens, and zeros.
 namespace poprun::hostio::families {
 namespace {
 
@@ -123,8 +122,7 @@ Result<Tokens> read_file(const std::string& file, unsigned width, const std::str
 
 Result<Tokens> read_tokens(const Source& source) {
   const std::string_view prefix = source.text.starts_with(kShort) ? kShort : kLong;
-  const std::string_view names = std::string_view(source.text).substr(prefix.size());
-  return read_token_files(names, [&](const std::string& file) {
+  return read_token_files(source, prefix, [&](const std::string& file) {
     return read_file(file, prefix == kShort ? 2 : 4, fmt::format("{}{}", prefix, file), source.scope);
   });
 }

@@ -163,8 +163,7 @@ void StepTrace::before(const proto::Step& /*step*/) {
 
 void StepTrace::after(const proto::Step& step) {
   const std::uint64_t end = now_ns();
-  const std::uint64_t began = began_.back();
-  began_.pop_back();
+  const std::uint64_t began = take_began();
   const Traits& traits = traits_[step.number()];
   if (!traits.is_traced) {
     return;
@@ -173,12 +172,10 @@ void StepTrace::after(const proto::Step& step) {
   if (merges && extends_last(end)) {
     return;
   }
-  if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
-    trace_.set_left_out(trace_.left_out() + 1);
-  } else if (merges) {
-    add(proto::TRACE_OPERATORS, 1, 0, began, end);
+  if (merges) {
+    add_part(proto::TRACE_OPERATORS, 1, 0, began, end);
   } else {
-    add(traits.kind, step.number(), traits.group, began, end);
+    add_part(traits.kind, step.number(), traits.group, began, end);
   }
 }
 
@@ -187,14 +184,15 @@ void StepTrace::before_exchange() {
 }
 
 void StepTrace::after_exchange(std::size_t replicas) {
+  const std::uint64_t end = now_ns();
+  const bool is_whole_job = replicas == setup_.replicas;  // Otherwise, the host's replicas may not be consecutive.
+  add_part(proto::TRACE_SHARING, 0, is_whole_job ? setup_.replicas : 0, take_began(), end);
+}
+
+std::uint64_t StepTrace::take_began() {
   const std::uint64_t began = began_.back();
   began_.pop_back();
-  if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
-    trace_.set_left_out(trace_.left_out() + 1);
-  } else {
-    const bool is_whole_job = replicas == setup_.replicas;
-    add(proto::TRACE_SHARING, 0, is_whole_job ? setup_.replicas : 0, began, now_ns());
-  }
+  return began;
 }
 
 /// Extends the last slice to `end`, by one more operator. Returns false if that slice holds something else.
@@ -206,6 +204,15 @@ bool StepTrace::extends_last(std::uint64_t end) {
   trace_.set_number(last, trace_.number(last) + 1);
   trace_.set_length_ns(last, end - trace_.began_ns() - trace_.begin_ns(last));
   return true;
+}
+
+void StepTrace::add_part(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began,
+                         std::uint64_t end) {
+  if (static_cast<std::uint64_t>(trace_.kind_size()) >= setup_.slices_max) {
+    trace_.set_left_out(trace_.left_out() + 1);
+  } else {
+    add(kind, number, group, began, end);
+  }
 }
 
 void StepTrace::add(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began,

@@ -55,6 +55,10 @@ class StepTrace final : public StepWatcher, private StepObserver {
   void finish_trace();
   [[nodiscard]] proto::StepTrace empty(std::uint64_t step, std::uint64_t began_ns) const;
   [[nodiscard]] bool extends_last(std::uint64_t end);
+  [[nodiscard]] std::uint64_t take_began();
+  /// Adds a slice inside the training step, or only counts it if there are too many.
+  void add_part(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began,
+                std::uint64_t end);
   void add(proto::TraceKind kind, std::uint32_t number, std::uint32_t group, std::uint64_t began, std::uint64_t end);
 
   Setup setup_;

@@ -20,7 +20,7 @@ class AllReduceAction final : public Action {
   struct Divided {
     std::vector<std::uint32_t> tensors;
     std::vector<Buffer> buffers;     ///< Their bytes.
-    Communicator* owners = nullptr;  ///< Null if there are no such tensors.
+    Communicator* owners = nullptr;  ///< Null if `tensors` is empty.
   };
 
   AllReduceAction(Reduction reduction, bool in_background, std::vector<Buffer> buffers, Communicator& communicator,
@@ -59,7 +59,7 @@ class AllReduceAction final : public Action {
   Communicator& communicator_;
   Divided divided_;
   Machine& machine_;
-  std::vector<Buffer> due_;  ///< The buffers of `divided_` that were not reduced early; kept for its memory.
+  std::vector<Buffer> due_;  ///< Buffers of `divided_` that were not reduced early.
 };
 
 bool are_spelt_right(const Operation& operation) {

@@ -73,7 +73,7 @@ class Proof {
   }
 
  private:
-  /// What a step computes from its operands.
+  /// Describes how a step computes its results from its operands.
   struct Meaning {
     std::uint64_t operation = 0;  ///< A hash that steps share if they compute the same from the same operands.
     bool differs = false;         ///< Replicas with equal operands get different results.

@@ -80,6 +80,17 @@ class RemoteShell(unittest.TestCase):
         self.assertEqual(words[-2:], ["orte_tmpdir_base", words[2]])
         self.assertEqual(pathlib.Path(words[2]).parent, launchers.parent)
 
+    def test_makes_another_folder_if_a_different_job_removes_the_first(self):
+        self.program("mktemp", f'folder=$(/usr/bin/mktemp "$@") || exit\n'
+                               f'[ -e "{self.folder}/removed" ] || {{ touch "{self.folder}/removed"; rmdir "$folder"; }}\n'
+                               'echo "$folder"\n')
+        self.program("orted", 'flock -n "$TMPDIR" true; echo $?\n')
+        done = self.run_script(self.folder / "ssh-like", path=f"PATH={self.folder}:$PATH")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "1\n", "the daemon has a folder, and its lock")
+        self.assertTrue((self.folder / "removed").exists())
+        self.assertEqual(done.stderr, "")
+
     def test_says_that_there_can_be_no_folder(self):
         (self.folder / "tmp").rmdir()
         (self.folder / "tmp").write_text("")
