@@ -172,6 +172,16 @@ Status BatchWindow::write(const StreamPart& part) {
   return {};
 }
 
+Note unequal_labels_note(std::int32_t fewest, std::int32_t most) {
+  return {
+      "loss.unequal-labels",
+      fmt::format("the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
+                  "are averaged, so a label counts for more in a batch with few labels; training.loss-mean = "
+                  "tokens weights all labels of a step equally",
+                  fewest, most),
+      {{"fewest", fewest}, {"most", most}}};
+}
+
 LabelCounts::LabelCounts(std::vector<LabelTensor> tensors, std::size_t samples, std::size_t pieces)
     : tensors_(std::move(tensors)),
       samples_(samples),

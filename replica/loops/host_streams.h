@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/base/note.h"
 #include "replica/base/units.h"
 #include "replica/engine/engine.h"
 #include "replica/machine/host_io.h"
@@ -75,6 +76,10 @@ struct LabelTensor {
   std::size_t field = 0;   ///< Index among a batch's tensors.
   bool is_integer = true;  ///< i32: labels >= 0 are counted. f32: every sample without a NaN is counted.
 };
+
+/// Returns the note that pieces of the data have from `fewest` to `most` labels each although their losses are
+/// averaged.
+Note unequal_labels_note(std::int32_t fewest, std::int32_t most);
 
 /// Counts, in one replica's batches, the labels over which the loss is averaged (see softmax_cross_entropy, and
 /// onnx/job_model.cc for numeric labels).

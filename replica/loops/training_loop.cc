@@ -287,14 +287,7 @@ Status TrainingLoop::note_unequal_labels() {
     if (-extremes[t] == extremes[t + 1]) {
       continue;
     }
-    result_.notes.push_back(
-        {"loss.unequal-labels",
-         fmt::format(
-             "the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
-             "are averaged, so a label counts for more in a batch with few labels; training.loss-mean = "
-             "tokens weights all labels of a step equally",
-             -extremes[t], extremes[t + 1]),
-         {{"fewest", -extremes[t]}, {"most", extremes[t + 1]}}});
+    result_.notes.push_back(unequal_labels_note(-extremes[t], extremes[t + 1]));
     if (ports_.reporter != nullptr) {
       ports_.reporter->note(to_proto(result_.notes.back()));
     }

@@ -93,23 +93,6 @@ class Categories {
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
-/// Returns the steps at which the highest peaks of the curve begin.
-std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
-  std::vector<std::uint32_t> peaks;
-  std::uint32_t begin = 0;  // The first of the consecutive steps with as many live bytes as this one.
-  for (std::uint32_t step = 0; step < curve.size(); ++step) {
-    begin = curve[step] == curve[begin] ? begin : step;
-    const bool rose = begin == 0 || curve[begin - 1] < curve[begin];
-    const bool falls = step + 1 == curve.size() || curve[step + 1] < curve[step];
-    if (rose && falls) {
-      peaks.push_back(begin);
-    }
-  }
-  std::ranges::stable_sort(peaks, std::ranges::greater{}, [&curve](std::uint32_t step) { return curve[step]; });
-  peaks.resize(std::min(peaks.size(), kPeaksMax));
-  return peaks;
-}
-
 /// The steps that read and write each tensor.
 class Uses {
  public:
@@ -249,7 +232,7 @@ class IpuReporter {
       liveness.add_not_always_live(count(bytes));
     }
     liveness.set_worst_step(curve.worst_step());
-    for (const std::uint32_t step : highest_peaks(curve.not_always)) {
+    for (const std::uint32_t step : highest_peaks(curve.not_always, kPeaksMax)) {
       proto::Peak& peak = *liveness.add_peaks();
       peak.set_step(step);
       peak.set_bytes(count(curve.always + curve.not_always[step]));

@@ -143,6 +143,22 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory) {
   return liveness(memory.layout(), bytes_on_ipu(memory));
 }
 
+std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve, std::size_t most) {
+  std::vector<std::uint32_t> peaks;
+  std::uint32_t begin = 0;  // The first of the consecutive steps with as many live bytes as this one.
+  for (std::uint32_t step = 0; step < curve.size(); ++step) {
+    begin = curve[step] == curve[begin] ? begin : step;
+    const bool rose = begin == 0 || curve[begin - 1] < curve[begin];
+    const bool falls = step + 1 == curve.size() || curve[step + 1] < curve[step];
+    if (rose && falls) {
+      peaks.push_back(begin);
+    }
+  }
+  std::ranges::stable_sort(peaks, std::ranges::greater{}, [&curve](std::uint32_t step) { return curve[step]; });
+  peaks.resize(std::min(peaks.size(), most));
+  return peaks;
+}
+
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile) {
   const auto one = std::ranges::find_if(memory.layout().classes(), [tile](const proto::TileClass& c) {
     return std::ranges::binary_search(c.tiles(), tile);

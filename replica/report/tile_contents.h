@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -50,6 +51,9 @@ LivenessCurve liveness_of_tile(const proto::IpuMemory& memory, std::uint32_t til
 
 /// Returns the curve of all tiles of an IPU together.
 LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
+
+/// Returns the steps at which the highest peaks of a curve begin, at most `most` of them, the highest first.
+std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve, std::size_t most);
 
 /// Returns the class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
