@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "replica/base/error.h"
@@ -73,5 +74,8 @@ class MpiWorld {
   std::unique_ptr<collectives::NodeSegment> segment_;  ///< Segment of this host.
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
+
+/// Returns the version of MPI, such as "Open MPI v4.1.4".
+std::string mpi_version();
 
 }  // namespace poprun

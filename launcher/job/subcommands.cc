@@ -24,6 +24,7 @@
 #include "launcher/outputs/profile_file.h"
 #include "launcher/outputs/replica_samples.h"
 #include "launcher/outputs/result_files.h"
+#include "launcher/report/chakra.h"
 #include "launcher/report/report_file.h"
 #include "launcher/screen/dry_run.h"
 #include "launcher/screen/estimate_tables.h"
@@ -102,6 +103,7 @@ Result<proto::EstimateQuestion> estimate_question(const Options& options, Consol
 Result<proto::ProfileQuestion> profile_question(const Options& options, Console& console) {
   proto::ProfileQuestion question;
   POPRUN_ASSIGN(*question.mutable_job(), compile_question(options, console));
+  question.set_chakra(!std::get<ProfileRequest>(options.request).chakra.empty());
   for (const NamedTile& named : std::get<ProfileRequest>(options.request).tiles) {
     proto::ProfiledTile& tile = *question.add_tiles();
     tile.set_tile(named.tile);
@@ -291,8 +293,10 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return console.say(folder.error());
   }
   proto::Profile compiled;
+  std::vector<proto::ChakraTrace> chakra;
   const auto take = [&](const proto::ProfileAnswer& answer) {
     compiled.ParseFromString(answer.profile());
+    chakra.assign(answer.chakra().begin(), answer.chakra().end());
     return options.verbosity > 0 && !answer.profile().empty() ? activities_text(answer) : "";
   };
   const int asked = ask_replica<proto::ProfileAnswer>("--profile", question->SerializeAsString(), console, take);
@@ -311,6 +315,14 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   const Result<std::uint64_t> left_out = write(compiled, options);
   if (!left_out) {
     return console.say(left_out.error());
+  }
+  if (!chakra.empty()) {
+    const std::string& folder = std::get<ProfileRequest>(options.request).chakra;
+    const Result<std::string> written = write_chakra(folder, chakra, options.config.topology().num_replicas());
+    if (!written) {
+      return console.say(written.error());
+    }
+    console.say(*written);
   }
   const Status has_page = write_profile_report(options, compiled);
   if (options.form != AnswerForm::kText) {

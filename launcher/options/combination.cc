@@ -308,7 +308,9 @@ void resolve_checkpoints(Options& options) {
   const bool trains = options.subcommand() == Subcommand::kRun && !options.config.inference();
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {
     const Setting& setting = setting_of(options, name);
-    if (!trains && setting.text != find_row(name)->fallback) {
+    const bool is_of_a_loss =
+        name == std::string_view("checkpoint-every") && options.config.what_if().losses_size() > 0;
+    if (!trains && !is_of_a_loss && setting.text != find_row(name)->fallback) {
       options.notes.push_back(fmt::format("--{} has no effect: only training takes checkpoints", name));
     }
   }
@@ -359,6 +361,7 @@ std::vector<std::string> check_together(Options& options) {
     }
     return rule.has_value();
   };
+  check(resolve_real(options));
   check(check_subcommand_rules(options));
   check(check_model(options));
   check(resolve_hyper_parameters(options));
@@ -380,6 +383,7 @@ std::vector<std::string> check_together(Options& options) {
   check(check_outlining(options));
   check(check_trace(options));
   check(resolve_instances(options));
+  check(resolve_what_if(options));
   resolve_checkpoints(options);
   check(check_connections(options));
   return broken;

@@ -144,6 +144,12 @@ struct StepRange {
   [[nodiscard]] Read<Value> read(const std::string& text) const;
 };
 
+/// One disturbance of the Pod: slow=REPLICA[-REPLICA]:FACTORx[@stepN[-M]], jitter=lognormal:P% or
+/// dead=PLACE@stepN,restart[:SECONDS], where PLACE is hostN or replicaN. Does not set Loss.replica.
+struct Disturbance {
+  [[nodiscard]] Read<proto::WhatIf> read(const std::string& text) const;
+};
+
 /// TILE, which means this tile of every IPU, or IPU:TILE.
 struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;

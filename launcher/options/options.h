@@ -134,6 +134,7 @@ struct ProfileRequest {
   bool run = true;          ///< Whether to execute `steps` steps.
   std::uint32_t steps = 0;  ///< Must be positive.
   std::vector<NamedTile> tiles;
+  std::string chakra;                 ///< Folder for execution traces; empty: none.
   bool compare = false;               ///< Whether to compare two stored profiles instead of running a job.
   std::vector<std::string> compared;  ///< Paths of the two profiles to compare: source and target.
 };
@@ -205,6 +206,7 @@ struct Options {
   // Used only by options/, which resolves them.
   /// Parameters of the data source that other keys of [data] set, such as "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
+  std::uint32_t real = 0;                      ///< --real; 0: not given.
   std::optional<double> loss_scaling;          ///< As in the configuration. If not set, the precision decides.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: unscaled.
   std::vector<Setting> settings;               ///< All rows, in table order.

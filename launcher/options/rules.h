@@ -68,6 +68,16 @@ Rows serialisation_rows();
 /// names the key, the value and the remedy.
 Status check_products(Options& options);
 
+// The Pod of the device clock, where it differs from the replicas that run (--real, --what-if).
+
+/// Divides --num-replicas into the replicas that run and those that only the device clock counts, if --real is given.
+/// Errors: kUsage if the command runs no job, or if --real is larger.
+Status resolve_real(Options& options);
+
+/// Checks that the job has what --what-if disturbs, and completes losses with the heartbeat timeout and the interval of
+/// checkpoints. Requires: resolve_real. Errors: kUsage; the message names the place and the remedy.
+Status resolve_what_if(Options& options);
+
 bool is_half(const Options& options);
 
 /// Checks and completes the options of subcommands. Errors: kUsage if they contradict each other or the job.

@@ -20,12 +20,30 @@ void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes) {
                                 grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
 }
 
+std::string disturbed_text(const proto::DisturbedTime& time) {
+  const bool varies = time.slowest_step_seconds() > time.median_step_seconds();
+  return fmt::format(
+      "{} median{}; {} for the job, {}{}", duration_text(time.median_step_seconds()),
+      varies ? fmt::format(", 90 % {}, 99 % {}, slowest {}", duration_text(time.step_seconds_90()),
+                           duration_text(time.step_seconds_99()), duration_text(time.slowest_step_seconds()))
+             : " of all steps",
+      duration_text(time.total_seconds()), rate_text(time.samples_per_second()),
+      time.losses() > 0 ? fmt::format("; {} of it lost with {}, {} again", duration_text(time.lost_seconds()),
+                                      time.losses() == 1 ? "a loss" : fmt::format("{} losses", time.losses()),
+                                      counted(time.repeated_steps(), "step"))
+                        : "");
+}
+
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,
                      const ShownIpus& shown) {
   rows.emplace_back(
       config.inference() ? "device batch" : "device step",
-      fmt::format("{}, {} ({})", duration_text(device.step_seconds()), rate_text(device.samples_per_second()),
+      fmt::format("{}, {}{} ({})", duration_text(device.step_seconds()), rate_text(device.samples_per_second()),
+                  device.timed_replicas() > 0 ? fmt::format(" of {} replicas", grouped(device.timed_replicas())) : "",
                   device_clock_text(config.device().ipu(), device.compared_error())));
+  if (device.has_disturbed()) {
+    rows.emplace_back("  what if", disturbed_text(device.disturbed()));
+  }
   if (device.host().calls() > 0) {
     rows.emplace_back("  host", host_text(device.host()));
   }

@@ -42,6 +42,10 @@ void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown,
 /// Adds the batch sizes of a job.
 void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes);
 
+/// Describes the training steps of a disturbed Pod: "1.2 ms median, 90 % 1.3 ms, .., slowest 2 ms; 3 s for the job,
+/// ..".
+std::string disturbed_text(const proto::DisturbedTime& time);
+
 /// Adds the device time of a step or, in inference, of a batch: the total, host transfers and overhead, transfers by
 /// I/O tiles and, if there are several IPUs, their utilisation and each IPU's time.
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,

@@ -108,6 +108,25 @@ std::string runs_table(const Jobs& jobs) {
   return text;
 }
 
+/// Returns the distributions of steps with --what-if; empty without it.
+std::string disturbed_table(const Jobs& jobs) {
+  if (!std::ranges::any_of(jobs, [](const proto::ScaledJob* job) { return job->has_disturbed(); })) {
+    return "";
+  }
+  std::string text =
+      fmt::format("with --what-if, which samples/s, effic. and device time include:\n{:>8}{:>11}{:>11}{:>11}{:>11}{:>14}{:>10}\n",
+                  "replicas", "median", "90 %", "99 %", "slowest", "lost", "repeated");
+  for (const proto::ScaledJob* job : jobs) {
+    const proto::DisturbedTime& time = job->disturbed();
+    text += fmt::format("{:>8}{:>11}{:>11}{:>11}{:>11}{:>14}{:>10}\n", grouped(job->replicas()),
+                        duration_text(time.median_step_seconds()), duration_text(time.step_seconds_90()),
+                        duration_text(time.step_seconds_99()), duration_text(time.slowest_step_seconds()),
+                        time.losses() > 0 ? run_time_text(time.lost_seconds()) : "-",
+                        time.losses() > 0 ? grouped(time.repeated_steps()) : "-");
+  }
+  return text;
+}
+
 std::string table(const Jobs& jobs, const std::string& title) {
   std::string text = fmt::format("# {}\n{:>8}{:>8}{:>14}{:>11}{:>11}{:>7}{:>6}{:>5}{:>5}{:>5}\n", title, "replicas",
                                  "IPUs", "batch", "step", "samples/s", "effic.", "exch.", "copy", "host", "idle");
@@ -118,7 +137,7 @@ std::string table(const Jobs& jobs, const std::string& title) {
       compiled.push_back(job);
     }
   }
-  return text + memory_lines(compiled) + runs_table(compiled);
+  return text + memory_lines(compiled) + runs_table(compiled) + disturbed_table(compiled);
 }
 
 }  // namespace

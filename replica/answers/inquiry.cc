@@ -14,6 +14,7 @@
 #include "replica/compilation/job_inputs.h"
 #include "replica/compilation/pass_states.h"
 #include "replica/compilation/profile.h"
+#include "replica/compilation/timed_job.h"
 #include "replica/models/layers/model.h"
 #include "replica/program/stage_schedule.h"
 #include "replica/report/out_of_memory.h"
@@ -84,9 +85,10 @@ Status list_models(proto::ModelList& list) {
   return {};
 }
 
-/// Adds memory and locations to the answer, and also device time and schedule if the length of the job is known.
+/// Adds memory and locations to the answer, and also device time and schedule if the length of the job is known. The
+/// device time is that of `timed` if it is given.
 void add_device(const Program& program, const proto::RunConfig& config, const Result<JobLength>& length,
-                proto::CompiledJob& answer) {
+                proto::CompiledJob& answer, const TimedJob* timed = nullptr) {
   for (const proto::IpuMemory& memory : program.memory()) {
     *answer.add_memory() = without_layout(memory);
     answer.add_peaks(place_text(program, memory.worst_step()));
@@ -95,7 +97,7 @@ void add_device(const Program& program, const proto::RunConfig& config, const Re
   if (!length) {
     return;
   }
-  *answer.mutable_device() = device_time(program, config, *length);
+  *answer.mutable_device() = timed == nullptr ? device_time(program, config, *length) : timed->device_time(*length);
   if (std::ranges::any_of(program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; })) {
     const JobFunction function = config.inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
     *answer.mutable_schedule() = stage_schedule(program, *find_function(program, name_of(function)));
@@ -144,11 +146,15 @@ Status describe_job(const proto::CompileQuestion& job, proto::CompileAnswer& ans
     POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
     POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
   }
+  POPRUN_ASSIGN(const std::unique_ptr<TimedJob> timed, TimedJob::compile(inputs, options.initialised_here));
+  if (timed != nullptr) {
+    *program.add_notes() = to_proto(timed->note(config.topology().num_replicas()));
+  }
   const proto::JobShape shape = job_shape(program, config, length);
   compiled.set_total_steps(shape.total_steps());
   compiled.set_steps_per_epoch(shape.steps_per_epoch());
   *compiled.mutable_notes() = program.notes();
-  add_device(program, config, length, compiled);
+  add_device(program, config, length, compiled, timed.get());
   if (!fits) {
     compiled.set_shortage(fits.error().message);
   }

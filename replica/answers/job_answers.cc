@@ -12,6 +12,7 @@
 #include "replica/compiler/automatic.h"
 #include "replica/estimate/estimate.h"
 #include "replica/estimate/estimate_answer.h"
+#include "replica/report/chakra.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/report/report.h"
 #include "replica/search/memory_advice.h"
@@ -147,6 +148,13 @@ Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnsw
   POPRUN_ASSIGN(const WeightMatch match, match_weights_of(question.job(), program));
   POPRUN_TRY(take_match(match, inputs, options, program));
   times.end("plans, tiles and lowering");
+  if (question.chakra()) {
+    for (proto::ChakraTrace& trace :
+         chakra_traces(program, report_options(question).step_function, config.topology().num_replicas())) {
+      *answer.add_chakra() = std::move(trace);
+    }
+    times.end("execution traces");
+  }
   proto::Report report = poprun::report(program, options.device, report_options(question));
   add_shortage(program, inputs, report);
   for (proto::IpuMemory& memory : *program.mutable_memory()) {

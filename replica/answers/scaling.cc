@@ -7,17 +7,11 @@
 #include "replica/compilation/job_length.h"
 #include "replica/compilation/profile.h"
 #include "replica/compiler/automatic.h"
-#include "replica/machine/machine.h"
 #include "replica/program/program.h"
 #include "replica/program/timeline.h"
 
 namespace poprun {
 namespace {
-
-bool is_between_replicas(const proto::Step& step) {
-  const MachineOperation* operation = find_machine_operation(step);
-  return operation != nullptr && operation->spends == Spends::kWaitingForReplicas;
-}
 
 /// Cycles of the tiles of all IPUs, by activity.
 struct Parts {
@@ -94,6 +88,11 @@ Status answer_scale(const proto::CompileQuestion& job, proto::ScaledJob& answer)
   answer.set_hidden_seconds(mean(Cycles{static_cast<std::int64_t>(device.step_cost().background_cycles())}));
   answer.set_steps(length.steps);
   answer.set_run_seconds(static_cast<double>(length.steps) * device.step_seconds());
+  if (device.has_disturbed()) {
+    *answer.mutable_disturbed() = device.disturbed();
+    answer.set_samples_per_second(device.disturbed().samples_per_second());
+    answer.set_run_seconds(device.disturbed().total_seconds());
+  }
   const double ipu_hours = answer.run_seconds() / 3600 * ipus * static_cast<double>(config.topology().num_replicas());
   answer.set_run_kilowatt_hours(ipu_hours * config.device().watts() / 1000);
   answer.set_run_cost(ipu_hours * config.device().price());

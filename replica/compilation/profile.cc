@@ -13,6 +13,7 @@
 #include "replica/program/host_contract.h"
 #include "replica/program/lanes.h"
 #include "replica/program/timeline.h"
+#include "replica/program/virtual_pod.h"
 
 namespace poprun {
 namespace {
@@ -207,6 +208,10 @@ double error_of_such_jobs(const proto::RunConfig& config) {
 
 }  // namespace
 
+VirtualPod virtual_pod(const Program& program, const proto::RunConfig& config) {
+  return {program, config.what_if(), config.topology().num_replicas(), config.training().seed()};
+}
+
 proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config, const JobLength& length) {
   const bool inference = config.inference();
   const JobFunction function = inference ? JobFunction::kEvaluate : JobFunction::kTrain;
@@ -239,6 +244,11 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) / device.step_seconds());
   for (const proto::StageTime& stage : stage_times(program, called)) {
     *device.add_stages() = stage;
+  }
+  if (config.has_what_if()) {
+    VirtualPod pod = virtual_pod(program, config);
+    const double call_seconds = device.host().calls_are_counted() ? device.host().call_seconds() : 0;
+    *device.mutable_disturbed() = pod.job(length.steps, batch_sizes(config).global_batch_size(), call_seconds);
   }
   return device;
 }
@@ -276,7 +286,8 @@ proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) 
 
 }  // namespace
 
-proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length) {
+proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
+                                const proto::DeviceTime* device) {
   proto::Profile profile;
   profile.set_version(POPRUN_VERSION);
   (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
@@ -289,12 +300,13 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
   }
   profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
   *profile.mutable_batch_sizes() = batch_sizes(config);
-  *profile.mutable_device() = device_time(program, config, length);
+  *profile.mutable_device() = device == nullptr ? device_time(program, config, length) : *device;
   return profile;
 }
 
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
-                                    const LoopResult& result, double startup_seconds, Communicator& communicator) {
+                                    const LoopResult& result, double startup_seconds, Communicator& communicator,
+                                    const proto::DeviceTime* device) {
   POPRUN_ASSIGN(const std::vector<Figures> figures, figures_of_all({.startup = startup_seconds,
                                                                     .training = result.training_seconds,
                                                                     .evaluation = result.evaluation_seconds,
@@ -304,7 +316,7 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
                                                                    communicator));
   POPRUN_ASSIGN(const std::vector<std::int64_t> marks, highest_marks(used(result), communicator));
 
-  proto::Profile profile = compiled_profile(program, config, length);
+  proto::Profile profile = compiled_profile(program, config, length, device);
   for (const std::int64_t mark : marks) {
     profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }

@@ -43,7 +43,7 @@ Status Engine::run(const std::string& function) {
   sharing_.begin_function();
   POPRUN_TRY(run_steps(found->second.steps));
   POPRUN_TRY(meet_if_needed({.reads = true}));  // The host may read everything.
-  device_time_ += found->second.device_time;
+  device_time_ += options_.clock ? options_.clock(function, moment_.step + 1) : found->second.device_time;
   return {};
 }
 

@@ -62,6 +62,9 @@ struct EngineOptions {
   /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of
   /// the replicas costs more than it saves.
   std::size_t early_batch_bytes = std::size_t{8} << 20U;
+  /// Returns the device time of a call of a function, with the training step, from 1, in which it is called. If empty,
+  /// it is that of the Program.
+  std::function<Cycles(std::string_view function, std::uint64_t step)> clock = {};
 };
 
 /// Wall time that the replica spent on each activity, in seconds.

@@ -30,6 +30,13 @@ Result<Program> Compilation::job() {
   return program;
 }
 
+Result<std::unique_ptr<TimedJob>> Compilation::timed_job() {
+  if (reply_.config().topology().timed_replicas() > 0) {
+    before_compilation_();
+  }
+  return TimedJob::compile({reply_.config(), reply_.dataset(), onnx_}, initialised_here_);
+}
+
 /// Rejects a Program that does not fit, with advice, unless the job is allowed to run anyway.
 Status Compilation::admit(Program& program) {
   const proto::RunConfig& config = reply_.config();
@@ -96,9 +103,10 @@ Result<WeightMatch> Compilation::take_weights(const Program& program) {
   }
   for (const std::string& name : separate) {
     if (!initial_weights_.contains(name)) {
-      return fail(ErrorCode::kData, fmt::format("model.initial-weights = {} lacks '{}'; with an ONNX model that is larger "
-                                                "than 2 GiB, it must contain all weights",
-                                                given, name));
+      return fail(ErrorCode::kData,
+                  fmt::format("model.initial-weights = {} lacks '{}'; with an ONNX model that is larger "
+                              "than 2 GiB, it must contain all weights",
+                              given, name));
     }
   }
   if (!policy.model_has_weights) {

@@ -10,6 +10,7 @@
 #include "replica/base/error.h"
 #include "replica/check/check.h"
 #include "replica/compilation/host_weights.h"
+#include "replica/compilation/timed_job.h"
 #include "replica/compiler/compile.h"
 #include "replica/link/launcher_link.h"
 #include "replica/models/onnx/job_model.h"
@@ -27,6 +28,9 @@ class Compilation {
 
   /// Returns the job's Program, with its notes. Errors: kOutOfMemory, with advice, unless the job may run anyway.
   Result<Program> job();
+
+  /// Returns the job that the device clock times, or null if it is the one above. Requires: `job` was called.
+  Result<std::unique_ptr<TimedJob>> timed_job();
 
   /// Returns the variants that `poprun-emu check` compares, and each one's Program, whether or not it fits.
   Result<CheckedVariants> variants();

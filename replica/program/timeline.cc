@@ -49,8 +49,8 @@ struct Clock {
 
 class Walk {
  public:
-  Walk(const Program& program, const StretchVisitor& visit)
-      : program_(program), visit_(visit), clocks_(std::max(program.ipus(), 1U)) {}
+  Walk(const Program& program, const StretchVisitor& visit, Pace pace)
+      : program_(program), visit_(visit), pace_(pace), clocks_(std::max(program.ipus(), 1U)) {}
 
   void function(const proto::Function& function) {
     const proto::Function* caller = std::exchange(function_, &function);
@@ -174,16 +174,32 @@ class Walk {
     }
   }
 
+  /// Returns the cost of a step at the replica's pace.
+  [[nodiscard]] proto::Cost cost_of(const proto::Step& step) const {
+    proto::Cost cost = step.cost();
+    if (pace_ == kUsualPace || is_between_replicas(step)) {
+      return cost;
+    }
+    const auto paced = [this](std::uint64_t length) { return (length * pace_ + kUsualPace - 1) / kUsualPace; };
+    cost.set_sync_cycles(paced(cost.sync_cycles()));
+    cost.set_exchange_cycles(paced(cost.exchange_cycles()));
+    cost.set_compute_cycles(paced(cost.compute_cycles()));
+    cost.set_link_cycles(paced(cost.link_cycles()));
+    cost.set_host_cycles(paced(cost.host_cycles()));
+    cost.set_streaming_cycles(paced(cost.streaming_cycles()));
+    return cost;
+  }
+
   void on_ipu(const proto::Step& step, std::uint32_t ipu) {
-    const proto::Cost& cost = step.cost();
+    const proto::Cost cost = cost_of(step);
     const bool by_io_tiles = step.transfer() != proto::TRANSFER_IN_ORDER;
-    proto::Cost spent = by_io_tiles ? before_exchange(step, ipu) : proto::Cost{};
+    proto::Cost spent = by_io_tiles ? before_exchange(step, cost, ipu) : proto::Cost{};
     spent.set_flops(cost.flops());
     spent.set_sync_cycles(on_tiles(step, ipu, Doing::kSync, cost.sync_cycles()));
     spent.set_exchange_cycles(on_tiles(step, ipu, Doing::kExchange, cost.exchange_cycles()));
     spent.set_compute_cycles(on_tiles(step, ipu, Doing::kCompute, cost.compute_cycles()));
     if (by_io_tiles) {
-      after_exchange(step, ipu);
+      after_exchange(step, cost, ipu);
     } else {
       spent.set_host_cycles(on_tiles(step, ipu, Doing::kHost, cost.host_cycles()));
       spent.set_streaming_cycles(on_tiles(step, ipu, Doing::kStreaming, cost.streaming_cycles()));
@@ -202,9 +218,9 @@ class Walk {
   }
 
   /// Models how the I/O tiles load data, or empty a buffer, before the other tiles exchange data with them.
-  proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
+  proto::Cost before_exchange(const proto::Step& step, const proto::Cost& cost, std::uint32_t ipu) {
     const Clock& clock = clocks_[ipu];
-    const Cycles length = io_cycles(step);
+    const Cycles length = io_cycles(cost);
     Cycles ready = clock.io.out_end();
     if (step.transfer() == proto::TRANSFER_IN) {
       const Cycles begin = clock.io.begin_of_in(length, remote_entries(step));
@@ -219,22 +235,22 @@ class Walk {
     return spent;
   }
 
-  void after_exchange(const proto::Step& step, std::uint32_t ipu) {
+  void after_exchange(const proto::Step& step, const proto::Cost& cost, std::uint32_t ipu) {
     Clock& clock = clocks_[ipu];
     if (step.transfer() == proto::TRANSFER_IN) {
       clock.io.take(clock.tiles);
       return;
     }
-    show(step, ipu, Lane::kIo, doing_io(step), clock.tiles, io_cycles(step));
-    clock.io.give(clock.tiles, io_cycles(step), remote_entries(step));
+    show(step, ipu, Lane::kIo, doing_io(step), clock.tiles, io_cycles(cost));
+    clock.io.give(clock.tiles, io_cycles(cost), remote_entries(step));
   }
 
   static Doing doing_io(const proto::Step& step) {
     return step.cost().host_cycles() > 0 ? Doing::kHost : Doing::kStreaming;
   }
 
-  static Cycles io_cycles(const proto::Step& step) {
-    const Cycles length = cycles(step.cost().host_cycles() + step.cost().streaming_cycles());
+  static Cycles io_cycles(const proto::Cost& cost) {
+    const Cycles length = cycles(cost.host_cycles() + cost.streaming_cycles());
     POPRUN_CHECK(length > Cycles{});
     return length;
   }
@@ -271,6 +287,7 @@ class Walk {
 
   const Program& program_;
   const StretchVisitor& visit_;
+  Pace pace_;
   std::vector<Clock> clocks_;  ///< Indexed by IPU.
   const proto::Function* function_ = nullptr;
   std::uint64_t micro_batch_ = 0;
@@ -311,8 +328,13 @@ std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& st
   return ipus.empty() ? std::vector<std::uint32_t>{0} : ipus;
 }
 
-CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit) {
-  Walk walk(program, visit);
+bool is_between_replicas(const proto::Step& step) {
+  const MachineOperation* operation = find_machine_operation(step);
+  return operation != nullptr && operation->spends == Spends::kWaitingForReplicas;
+}
+
+CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit, Pace pace) {
+  Walk walk(program, visit, pace);
   walk.function(function);
   return walk.result();
 }

@@ -44,6 +44,11 @@ struct Stretch {
   Cycles distance;                ///< From the beginning of a bar to that of the next.
 };
 
+/// How long a replica's own work takes, in thousandths of what the device clock computes. Own work is everything except
+/// exchanges with other replicas, whose length does not depend on the pace.
+using Pace = std::uint32_t;
+constexpr Pace kUsualPace = 1000;
+
 using StretchVisitor = std::function<void(const Stretch&)>;
 
 /// The device time of one call of a function.
@@ -62,8 +67,13 @@ struct CallTime {
 /// the order of the steps. The work of the tiles is counted by activity. Waiting for links counts as link cycles, and
 /// work of the links in parallel with the tiles as background cycles. In the same way, waiting for I/O tiles counts as
 /// host or streaming cycles, and their work as I/O cycles. Cost: one visit per step and round, until a round advances
-/// all its IPUs by the same time. All later rounds are identical and together cost one visit per step.
-CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr);
+/// all its IPUs by the same time. All later rounds are identical and together cost one visit per step. With a `pace`,
+/// each activity of a step of own work takes that much longer, rounded up to whole cycles.
+CallTime walk(const Program& program, const proto::Function& function, const StretchVisitor& visit = nullptr,
+              Pace pace = kUsualPace);
+
+/// Returns whether a step exchanges data with other replicas.
+bool is_between_replicas(const proto::Step& step);
 
 /// Returns the IPUs on which a step runs, which are those of its tensors, in ascending order.
 std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step);

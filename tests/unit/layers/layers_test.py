@@ -201,7 +201,7 @@ class Layers(unittest.TestCase):
             "hostio/formats/x.cc": '#include "hostio/datasets/dataset.h"',
             "hostio/datasets/x.cc": '#include "hostio/streams/wire.h"',
             "replica/engine/z.cc": '#include "replica/tools/onnx_check/onnx_check.h"',
-            "replica/instance/x.cc": '#include "hostio/streams/client.h"',
+            "replica/loops/x.cc": '#include "hostio/streams/client.h"',
             "replica/ports/x.h": "#include <grpcpp/grpcpp.h>",
             "collectives/local/x.cc": "#include <asio.hpp>",
             "newroom/x.cc": "",

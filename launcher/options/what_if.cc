@@ -1,0 +1,201 @@
+// --real and --what-if: Pods that are larger than the job that runs, or that are disturbed.
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "launcher/options/option_values.h"
+#include "launcher/options/rules.h"
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// Parses all of `text` as a T. Returns nothing if this fails.
+template <typename T>
+std::optional<T> parsed(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
+}
+
+constexpr const char* kDisturbances =
+    "slow=REPLICA:FACTORx, slow=FIRST-LAST:FACTORx@stepFIRST-LAST, jitter=lognormal:PERCENT% or "
+    "dead=hostN@stepN,restart:SECONDS; for example slow=37:1.3x, slow=0-15:1.1x@step100, slow=37:2x@step100-199, "
+    "jitter=lognormal:2%, dead=host5@step200,restart or dead=replica80@step200,restart:120s";
+
+/// A range of numbers, FIRST-LAST or a single one.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> range_of(std::string_view text) {
+  const std::size_t hyphen = std::min(text.find('-'), text.size());
+  const auto first = parsed<std::uint64_t>(text.substr(0, hyphen));
+  const auto last = hyphen == text.size() ? first : parsed<std::uint64_t>(text.substr(hyphen + 1));
+  return first && last && *first <= *last ? std::optional(std::pair(*first, *last)) : std::nullopt;
+}
+
+std::string_view without_prefix(std::string_view text, std::string_view prefix) {
+  return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
+}
+
+std::string_view without_suffix(std::string_view text, std::string_view suffix) {
+  return text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text;
+}
+
+/// Splits the text at the first `separator`. The second part is empty if there is none.
+std::pair<std::string_view, std::string_view> split_at(std::string_view text, char separator) {
+  const std::size_t at = std::min(text.find(separator), text.size());
+  return {text.substr(0, at), text.substr(std::min(at + 1, text.size()))};
+}
+
+std::optional<proto::Slowdown> slowdown_of(std::string_view text) {
+  constexpr double kFactorMax = 1000;
+  const auto [who, when] = split_at(text, '@');
+  const auto [replicas, factor_text] = split_at(who, ':');
+  const auto range = range_of(replicas);
+  const auto factor = parsed<double>(without_suffix(factor_text, "x"));
+  const std::string_view steps_text = without_prefix(when, "step");
+  auto steps = range_of(steps_text);
+  if (when.empty()) {
+    steps = {1, std::numeric_limits<std::uint64_t>::max()};
+  } else if (steps && steps_text.find('-') == std::string_view::npos) {
+    steps->second = std::numeric_limits<std::uint64_t>::max();  // From this step on.
+  }
+  if (!range || range->second >= std::numeric_limits<std::uint32_t>::max() || !factor || !(*factor >= 0.001) ||
+      *factor > kFactorMax || !steps || steps->first == 0 || (who.size() < text.size() && when.empty())) {
+    return std::nullopt;
+  }
+  proto::Slowdown slowdown;
+  slowdown.set_first_replica(static_cast<std::uint32_t>(range->first));
+  slowdown.set_last_replica(static_cast<std::uint32_t>(range->second));
+  slowdown.set_factor(*factor);
+  slowdown.set_first_step(steps->first);
+  slowdown.set_last_step(steps->second);
+  return slowdown;
+}
+
+std::optional<proto::Loss> loss_of(std::string_view text) {
+  constexpr double kSecondsMax = 1e8;
+  const auto [place, when] = split_at(text, '@');
+  const auto [step_text, restart] = split_at(when, ',');
+  const auto step = parsed<std::uint64_t>(without_prefix(step_text, "step"));
+  const auto [word, seconds_text] = split_at(restart, ':');
+  const auto seconds = seconds_text.empty() ? 0.0 : parsed<double>(without_suffix(seconds_text, "s"));
+  const std::string_view host = without_prefix(place, "host");
+  const std::string_view replica = without_prefix(place, "replica");
+  const bool is_place = (host.size() < place.size() && parsed<std::uint32_t>(host)) ||
+                        (replica.size() < place.size() && parsed<std::uint32_t>(replica));
+  if (!is_place || !step || *step == 0 || word != "restart" || !seconds || !(*seconds >= 0) || *seconds > kSecondsMax) {
+    return std::nullopt;
+  }
+  proto::Loss loss;
+  loss.set_place(std::string(place));
+  loss.set_step(*step);
+  loss.set_restart_seconds(*seconds);
+  return loss;
+}
+
+}  // namespace
+
+Read<proto::WhatIf> Disturbance::read(const std::string& text) const {
+  constexpr double kJitterMax = 100;
+  const auto [kind, rest] = split_at(text, '=');
+  proto::WhatIf what_if;
+  if (const auto slowdown = slowdown_of(rest); kind == "slow" && slowdown) {
+    *what_if.add_slowdowns() = *slowdown;
+    return what_if;
+  }
+  if (const auto loss = loss_of(rest); kind == "dead" && loss) {
+    *what_if.add_losses() = *loss;
+    return what_if;
+  }
+  const auto percent = parsed<double>(without_suffix(without_prefix(rest, "lognormal:"), "%"));
+  if (kind == "jitter" && rest.starts_with("lognormal:") && rest.ends_with('%') && percent && *percent > 0 &&
+      *percent <= kJitterMax) {
+    what_if.set_jitter(*percent / 100);
+    return what_if;
+  }
+  if (kind == "dead" && rest.find(',') == std::string_view::npos && rest.find("@") != std::string_view::npos) {
+    return tl::unexpected<std::string>(
+        fmt::format("followed by ',restart', such as {},restart: without a restart, the job ends there", text));
+  }
+  return tl::unexpected<std::string>(kDisturbances);
+}
+
+Status resolve_real(Options& options) {
+  proto::Topology& topology = *options.config.mutable_topology();
+  const std::uint32_t real = options.real;
+  const std::uint32_t all = topology.num_replicas();
+  if (real == 0) {
+    return {};
+  }
+  const auto* const profile = std::get_if<ProfileRequest>(&options.request);
+  const bool runs = options.subcommand() == Subcommand::kRun || (profile != nullptr && profile->run);
+  if (!runs) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--real = {} chooses the replicas that run, but this command runs none, or runs them to "
+                            "compare their results; leave it out",
+                            real));
+  }
+  if (real > all) {
+    return fail(ErrorCode::kUsage, fmt::format("--real = {} is more than --num-replicas = {}; give the number of "
+                                               "replicas that run, out of all of them",
+                                               real, all));
+  }
+  if (real < all) {
+    topology.set_timed_replicas(all);
+    topology.set_num_replicas(real);
+  }
+  return {};
+}
+
+Status resolve_what_if(Options& options) {
+  if (!options.config.has_what_if()) {
+    return {};
+  }
+  proto::WhatIf& what_if = *options.config.mutable_what_if();
+  const proto::Topology& topology = options.config.topology();
+  const std::uint32_t replicas = std::max(topology.timed_replicas(), topology.num_replicas());
+  if (options.config.inference() || options.subcommand() == Subcommand::kCheck ||
+      options.subcommand() == Subcommand::kEstimate || options.subcommand() == Subcommand::kValidate) {
+    return fail(ErrorCode::kUsage,
+                "--what-if disturbs the training steps of a job, its --dry-run, scale or profile; leave it out here");
+  }
+  const bool scales = options.subcommand() == Subcommand::kScale;  // Small jobs of a table lack some of the replicas.
+  const auto exists = [&](std::uint32_t replica, const std::string& place) -> Status {
+    if (replica < replicas || scales) {
+      return {};
+    }
+    return fail(ErrorCode::kUsage,
+                fmt::format("--what-if: there is no {}; the job has replicas 0 to {}{}", place, grouped(replicas - 1),
+                            place.starts_with("host") ? ", and a host has 16 IPUs" : ""));
+  };
+  for (const proto::Slowdown& slowdown : what_if.slowdowns()) {
+    POPRUN_TRY(exists(slowdown.last_replica(), fmt::format("replica {}", slowdown.last_replica())));
+  }
+  for (proto::Loss& loss : *what_if.mutable_losses()) {
+    constexpr std::uint64_t kIpusOfAHost =
+        16;  // A POD16 has one host, and a POD64 up to four (Graphcore's datasheets).
+    const bool is_host = loss.place().starts_with("host");
+    const auto number = std::stoull(loss.place().substr(is_host ? 4 : 7));
+    const std::uint64_t replica = is_host ? number * kIpusOfAHost / topology.ipus_per_replica() : number;
+    loss.set_replica(static_cast<std::uint32_t>(std::min<std::uint64_t>(replica, UINT32_MAX)));
+    POPRUN_TRY(exists(loss.replica(), loss.place()));
+  }
+  if (what_if.losses_size() > 0 && options.checkpoints.every.seconds > 0) {
+    return fail(ErrorCode::kUsage,
+                "--what-if dead= needs --checkpoint-every in steps, such as 100, because it knows no "
+                "wall time");
+  }
+  what_if.set_checkpoint_every_steps(options.checkpoints.every.steps);
+  what_if.set_detection_seconds(options.timeouts.heartbeat_seconds);
+  return {};
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""--real and --what-if, as a user runs them: device clocks of Pods that are larger than the job, or disturbed."""
+import json
+import unittest
+
+from emulated_job import QUICK, JobTest
+
+
+class VirtualPod(JobTest):
+    def device_seconds(self, *words, steps=6):
+        job = self.run_job("--training.steps", steps, "--training.evaluate", "false", "--overwrite", *words, config=QUICK)
+        rows = job.metrics()
+        return [float(row["device_seconds"]) for row in rows], [row["loss"] for row in rows], job
+
+    def dry_run(self, *words):
+        return json.loads(self.run_job("--dry-run", "--format", "json", *words, config=QUICK).stdout)
+
+    def test_a_few_real_replicas_have_the_clock_of_all(self):
+        of_all, _, _ = self.device_seconds("-n", 8)
+        of_two, losses_of_two, _ = self.device_seconds("-n", 2)
+        clock, losses, job = self.device_seconds("-n", 8, "--real", 2)
+        self.assertEqual(clock, of_all)
+        self.assertNotEqual(clock, of_two)
+        self.assertEqual(losses, losses_of_two, "the numerics are those of the replicas that compute")
+        self.assertIn("2 of 8 replicas compute (--real)", job.stderr)
+        profile = json.loads((job.output_dir / "profile.json").read_text())
+        self.assertEqual(profile["device"]["timedReplicas"], 8)
+        self.assertTrue(any("2 of 8 replicas" in note["text"] for note in profile["notes"]), profile["notes"])
+
+    def test_the_clock_of_1024_replicas_is_that_of_a_plan_of_1024(self):
+        planned = self.dry_run("-n", 1024)
+        self.assertEqual(self.dry_run("-n", 1024, "--real", 2)["device_step_seconds"], planned["device_step_seconds"])
+        clock, _, _ = self.device_seconds("-n", 1024, "--real", 2, steps=4)
+        self.assertAlmostEqual(clock[3], 4 * planned["device_step_seconds"], places=11)
+
+    def test_a_straggler_slows_the_steps_in_which_it_is_slow(self):
+        plain, losses, _ = self.device_seconds("-n", 4)
+        slow = ("--what-if", "slow=3:1.5x@step3-4")
+        slowed, losses_slowed, _ = self.device_seconds("-n", 4, *slow)
+        real, _, _ = self.device_seconds("-n", 4, "--real", 4, *slow)
+        ghosts, _, _ = self.device_seconds("-n", 4, "--real", 2, *slow)
+        self.assertEqual(real, slowed)
+        self.assertEqual(ghosts, slowed)
+        self.assertEqual(losses_slowed, losses)
+        steps = [after - before for before, after in zip([0] + slowed, slowed)]
+        usual = plain[0]
+        for number, seconds in enumerate(steps, 1):
+            if number in (3, 4):
+                self.assertGreater(seconds, 1.05 * usual)
+                self.assertLess(seconds, 1.5 * usual)
+            else:
+                self.assertAlmostEqual(seconds, usual, places=12)
+
+    def test_a_run_loses_the_time_that_its_plan_says(self):
+        words = ("-n", 4, "--what-if", "jitter=lognormal:2%", "--what-if", "dead=replica2@step5,restart:60s",
+                 "--checkpoint-every", 2)
+        clock, _, job = self.device_seconds(*words)
+        disturbed = json.loads((job.output_dir / "profile.json").read_text())["device"]["disturbed"]
+        self.assertAlmostEqual(clock[-1], disturbed["totalSeconds"], places=6)
+        self.assertEqual((disturbed["losses"], disturbed["repeatedSteps"]), (1, 0))
+        self.assertGreater(clock[4] - clock[3], 90, "detection and restart")
+        self.assertLess(clock[5] - clock[4], 1)
+        self.assertIn("90.00 s of it lost", job.stdout)
+
+    def test_scale_shows_distributions_for_65536_replicas(self):
+        words = ("scale", "--replicas", "16,65536", "--training.steps", 50, "--what-if", "jitter=lognormal:2%",
+                 "--what-if", "slow=37:1.3x@step10-10", "--what-if", "dead=host5@step20,restart:60s")
+        text = self.run_job(*words, config=QUICK).stdout
+        self.assertIn("with --what-if", text)
+        self.assertLessEqual(max(map(len, text.splitlines())), 80)
+        few, many = (job["disturbed"] for job in json.loads(self.run_job(
+            *words, "--format", "json", config=QUICK).stdout)["jobs"] if job["scaling"] == "weak")
+        for times in (few, many):
+            self.assertLess(times["median_step_seconds"], times["step_seconds_90"])
+            self.assertLessEqual(times["step_seconds_99"], times["slowest_step_seconds"])
+        self.assertGreater(many["median_step_seconds"], few["median_step_seconds"], "a maximum of more replicas")
+        self.assertEqual((few["losses"], many["losses"]), (0, 1), "only the large Pod has host 5")
+
+
+if __name__ == "__main__":
+    unittest.main()
