@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <map>
 #include <utility>
 
@@ -27,23 +28,34 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
   return device.macs_per_cycle_f32;
 }
 
-/// Models a ring of n participants. Each of the `halves` (reduce-scatter, all-gather) takes n - 1 steps of bytes / n,
-/// one part of which goes in each of the `directions`, at the same time.
-DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves, std::int64_t directions,
-                double bytes_per_second) {
+/// Number of IPU-Links within a pair for each link to the next pair.
+constexpr double kPairLinks = 2;
+
+/// Models a half of an all-reduce among the n replicas of an IPU-Link domain with `ipus` IPUs. Two replicas of one IPU
+/// are a pair.
+DeviceTime half_in_domain(const Device& device, Bytes bytes, std::int64_t n, std::int64_t ipus, CollectiveHalf half) {
+  DeviceTime time;
+  if (n < 2) {
+    return time;
+  }
+  const Ring ring = ring_of(bytes, n, half);
+  const double links = ipus == 2 ? kPairLinks : 1;
+  time.link = cycles_at(device, ring.fragment, links * device.link_bytes_per_second) * ring.steps;
+  time.sync = time_of_link_sync(device, ipus) * ring.steps;
+  return time;
+}
+
+/// Models a ring of n IPU-Link domains over GW-Links. Each of the `halves` takes n - 1 steps of bytes / n.
+DeviceTime ring_over_gateways(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves) {
   DeviceTime time;
   if (n < 2) {
     return time;
   }
   const std::int64_t steps = halves * (n - 1);
-  const Bytes fragment{ceil_div(bytes.count(), directions * n)};
-  time.link = cycles_at(device, fragment, bytes_per_second) * steps;
+  time.link = cycles_at(device, Bytes{ceil_div(bytes.count(), n)}, device.gateway_bytes_per_second) * steps;
   time.sync = device.link_sync_cycles * steps;
   return time;
 }
-
-/// Number of IPU-Links within a pair for each link to the next pair.
-constexpr double kPairLinks = 2;
 
 }  // namespace
 
@@ -135,16 +147,20 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vec
 
 namespace {
 
-/// Models a pair of rings within each domain, in both directions of its links, as Graphcore's collectives use by
-/// default, then one ring between the domains, shared by the IPUs of a replica.
-DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
-                             std::int64_t halves) {
+DeviceTime hierarchical(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
+                        std::initializer_list<CollectiveHalf> halves) {
   const std::int64_t replicas_per_domain =
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
-  const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
-  DeviceTime time = ring(device, bytes, replicas_per_domain, halves, 2, device.link_bytes_per_second);
+  DeviceTime time;
+  for (const CollectiveHalf half : halves) {
+    const DeviceTime inside =
+        half_in_domain(device, bytes, replicas_per_domain, replicas_per_domain * ipus_per_replica, half);
+    time.link += inside.link;
+    time.sync += inside.sync;
+  }
   const DeviceTime between =
-      ring(device, bytes * ipus_per_replica, domains, halves, 1, device.gateway_bytes_per_second);
+      ring_over_gateways(device, bytes * ipus_per_replica, ceil_div(replicas, replicas_per_domain),
+                         static_cast<std::int64_t>(halves.size()));
   time.link += between.link;
   time.sync += between.sync;
   if (replicas > 1) {
@@ -155,12 +171,40 @@ DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t rep
 
 }  // namespace
 
+Ring ring_of(Bytes bytes, std::int64_t n, CollectiveHalf half) {
+  POPRUN_CHECK(n >= 2);
+  if (n == 2) {
+    return {RingMethod::kClockwise, n - 1, Bytes{ceil_div(bytes.count(), n)}};
+  }
+  // poplibs, lib/popops/Collectives.cpp, for the reduce-scatter; those of the all-gather are half as large [D].
+  constexpr std::int64_t kAlways = 1'245'184;
+  constexpr std::int64_t kAboveFour = 4'980'736;
+  constexpr std::int64_t kAboveEight = 39'845'888;
+  const std::int64_t limit = (n > 8   ? kAboveEight
+                              : n > 4 ? kAboveFour
+                                      : kAlways) /
+                             (half == CollectiveHalf::kGather ? 2 : 1);
+  return ceil_div(bytes.count(), n) < limit
+             ? Ring{RingMethod::kMeetInTheMiddle, ceil_div(n, 2), Bytes{ceil_div(bytes.count(), n)}}
+             : Ring{RingMethod::kBidirectionalPair, n - 1, Bytes{ceil_div(bytes.count(), 2 * n)}};
+}
+
+Cycles time_of_link_sync(const Device& device, std::int64_t ipus) {
+  constexpr double kHopSeconds = 15e-9;
+  const std::int64_t hops = 1 + ipus / 2 / 2;
+  return Cycles{static_cast<std::int64_t>(std::ceil(kHopSeconds * device.clock_hz * static_cast<double>(hops) * 2))};
+}
+
 DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica) {
-  return hierarchical_ring(device, bytes, replicas, ipus_per_replica, 1);
+  return hierarchical(device, bytes, replicas, ipus_per_replica, {CollectiveHalf::kScatter});
+}
+
+DeviceTime time_of_gather(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica) {
+  return hierarchical(device, bytes, replicas, ipus_per_replica, {CollectiveHalf::kGather});
 }
 
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica) {
-  return hierarchical_ring(device, bytes, replicas, ipus_per_replica, 2);
+  return hierarchical(device, bytes, replicas, ipus_per_replica, {CollectiveHalf::kScatter, CollectiveHalf::kGather});
 }
 
 }  // namespace poprun

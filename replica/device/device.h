@@ -131,15 +131,40 @@ std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std:
 /// Transfers within an IPU are copied by its tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vector<LinkTransfer>& transfers);
 
-/// Returns the time of half an all-reduce, which is either its ring reduce-scatter or its ring all-gather.
-DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
+/// The halves of an all-reduce.
+enum class CollectiveHalf : std::uint8_t { kScatter, kGather };
 
-/// Returns the time of an all-reduce of `bytes` over `replicas` replicas of `ipus_per_replica` IPUs each. It is a ring
-/// reduce-scatter and a ring all-gather over IPU-Links, each with n - 1 steps of bytes / n. Beyond one IPU-Link domain,
-/// the rings are hierarchical, and the domains' sums are all-reduced over GW-Links (poplibs,
-/// lib/popops/Collectives.cpp, and the Pod reference designs). One ring of one machine's GW-Links per domain carries
-/// the sums of all shards and all IPUs of a replica [I]: MLPerf's steps on 128 and 256 IPUs are longer than on 64
-/// by this ring's time.
+/// How the n members of a ring exchange `bytes` in one half of an all-reduce.
+enum class RingMethod : std::uint8_t {
+  kClockwise,         ///< n - 1 steps of one nth in one direction.
+  kMeetInTheMiddle,   ///< n / 2 steps, rounded up, of one nth in both directions at once.
+  kBidirectionalPair  ///< Two rings in opposite directions with a half of the data each: n - 1 steps.
+};
+
+struct Ring {
+  RingMethod method = RingMethod::kClockwise;
+  std::int64_t steps = 0;
+  Bytes fragment;  ///< Sent by each member in each step and direction.
+};
+
+/// Returns the ring that poplibs chooses for n members by the size of their data (lib/popops/Collectives.cpp) [D].
+/// Requires: n > 1.
+Ring ring_of(Bytes bytes, std::int64_t n, CollectiveHalf half);
+
+/// Returns the time of one synchronisation of `ipus` linked IPUs: 15 ns for each of 1 + ipus / 4 hops, there and back
+/// (poplibs' IPUModel) [D].
+Cycles time_of_link_sync(const Device& device, std::int64_t ipus);
+
+/// Return the times of the halves of an all-reduce: of a ring reduce-scatter, and of a ring all-gather to `bytes`.
+DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
+DeviceTime time_of_gather(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
+
+/// Returns the time of an all-reduce of `bytes` over `replicas` replicas of `ipus_per_replica` IPUs each: a
+/// reduce-scatter and an all-gather over IPU-Links, by the rings that poplibs chooses, each of whose steps begins with
+/// a synchronisation of the domain. Beyond one IPU-Link domain, the rings are hierarchical, and the domains' sums are
+/// all-reduced over GW-Links (poplibs, lib/popops/Collectives.cpp, and the Pod reference designs). One ring of one
+/// machine's GW-Links per domain carries the sums of all shards and all IPUs of a replica [I]: MLPerf's steps on 128
+/// and 256 IPUs are longer than on 64 by this ring's time.
 DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica);
 
 }  // namespace poprun

@@ -61,7 +61,7 @@ Status verify_scatter(const Graph& graph, const Operation& operation) {
 
 DeviceTime time_gather(const Device& device, const ReplicaSystem& system, const Graph& graph,
                        const Operation& operation) {
-  return time_of_scatter(device, graph.bytes(operation.outputs), system.replicas, system.ipus_per_replica);
+  return time_of_gather(device, graph.bytes(operation.outputs), system.replicas, system.ipus_per_replica);
 }
 
 DeviceTime time_scatter(const Device& device, const ReplicaSystem& system, const Graph& graph,

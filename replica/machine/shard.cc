@@ -158,8 +158,8 @@ Status verify_gather(const Graph& graph, const Operation& operation) {
 
 DeviceTime time_gather(const Device& device, const ReplicaSystem& system, const Graph& graph,
                        const Operation& operation) {
-  return time_of_scatter(device, graph.bytes(operation.outputs), sharing_replicas(operation, system),
-                         system.ipus_per_replica);
+  return time_of_gather(device, graph.bytes(operation.outputs), sharing_replicas(operation, system),
+                        system.ipus_per_replica);
 }
 
 void lower_gather(const Operation& operation, proto::Step& step) {
