@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "launcher/outputs/answer_text.h"
+#include "launcher/outputs/profile_file.h"
 #include "launcher/report/report_file.h"
 
 namespace poprun::launcher {
@@ -69,11 +70,15 @@ Status write_profile_report(const Options& options, const proto::Profile& profil
   return write(options, {std::move(job)});
 }
 
-void report_text(const Options& options, Console& console, const std::string& name, const std::string& text) {
+void report_text(const Options& options, Console& console, const std::string& name, const std::string& text,
+                 const proto::ScaleAnswer* scaling) {
   if (options.output.report && !text.empty()) {
     ReportedJob job;
     job.name = name;
     job.text = text;
+    if (scaling != nullptr) {
+      job.scaling = message_json(*scaling, JsonKeys::kCamelCase).value_or("");
+    }
     say(options, console, write(options, {std::move(job)}));
   }
 }

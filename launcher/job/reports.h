@@ -4,6 +4,7 @@
 
 #include "launcher/options/options.h"
 #include "launcher/screen/console.h"
+#include "proto/answers.pb.h"
 #include "proto/profile.pb.h"
 #include "replica/base/error.h"
 
@@ -22,8 +23,10 @@ int with_report(const Options& options, Console& console, int code);
 Status write_profile_report(const Options& options, const proto::Profile& profile);
 
 /// With --report, writes report.html with the output of a subcommand that writes no other file, if `text` is not empty.
-/// `name` is the job's name on the page. Says where the report is, or why there is none.
-void report_text(const Options& options, Console& console, const std::string& name, const std::string& text);
+/// `name` is the job's name on the page, and `scaling` a ScaleAnswer, if the output is about one. Says where the report
+/// is, or why there is none.
+void report_text(const Options& options, Console& console, const std::string& name, const std::string& text,
+                 const proto::ScaleAnswer* scaling = nullptr);
 
 /// Formats an answer for scripts, as --format asks (launcher/outputs/answer_text.h). Requires: `form` is not text.
 std::string answer_text(const google::protobuf::Message& answer, AnswerForm form);

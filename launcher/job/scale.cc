@@ -126,7 +126,7 @@ int scale(const Options& options, Console& console) {
   add_efficiency(answer);
   const std::string tables = scaling_tables(answer, options.config.device().ipu());
   console.page(options.form == AnswerForm::kText ? tables : answer_text(answer, options.form));
-  report_text(options, console, fmt::format("scaling of {}", options.config_file), tables);
+  report_text(options, console, fmt::format("scaling of {}", options.config_file), tables, &answer);
   return code;
 }
 

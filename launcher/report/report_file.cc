@@ -97,6 +97,9 @@ Result<Json> json_of(const ReportedJob& job) {
   if (!job.text.empty()) {
     json["text"] = job.text;
   }
+  if (!job.scaling.empty()) {
+    json["scaling"] = Json::parse(job.scaling, nullptr, /*allow_exceptions=*/false);
+  }
   return json;
 }
 

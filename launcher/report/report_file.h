@@ -22,6 +22,7 @@ struct ReportedJob {
   std::string failure;                    ///< failure.txt.
   std::string check;                      ///< check.json.
   std::string text;                       ///< The output of a subcommand.
+  std::string scaling;                    ///< A ScaleAnswer, as JSON.
 };
 
 /// Reads what the folder of a job contains: profile.pb or profile.json, metrics.csv, replicas.csv, failure.txt and

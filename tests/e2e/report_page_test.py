@@ -21,9 +21,12 @@ class Page(JobTest):
     def look(self, *folders, **environment):
         """Returns what Chromium saw of a report about these jobs: for each job, its views by name."""
         self.run_job("report", *folders, "--output-dir", self.folder / "page", config=None)
+        return self.see(self.folder / "page/report.html", **environment)
+
+    def see(self, page, **environment):
         script = ROOT / "tests/e2e/report_page.mjs"
-        done = subprocess.run(["node", script, self.folder / "page/report.html"], capture_output=True, text=True,
-                              timeout=DEADLINE_SECONDS, env={**os.environ, **environment})
+        done = subprocess.run(["node", script, page], capture_output=True, text=True, timeout=DEADLINE_SECONDS,
+                              env={**os.environ, **environment})
         self.assertEqual(done.returncode, 0, done.stderr)
         seen = json.loads(done.stdout)
         self.assertEqual(seen["errors"], [])
@@ -56,6 +59,13 @@ class Page(JobTest):
         self.assertRegex(jobs[0]["execution"]["words"], r"T_?WU")
         remedy = json.loads((self.folder / "small/profile.json").read_text())["report"]["remedies"][0]
         self.assertIn(remedy["options"][0].lstrip("-"), jobs[1]["why"]["words"])
+
+    def test_shows_how_a_job_scales(self):
+        job = self.run_job("scale", "--report", "--replicas", "4,16,64,1024", "--what-if", "jitter=lognormal:2%")
+        seen, = self.see(job.output_dir / "report.html")
+        self.assertIn("scaling", seen)
+        for part in ("Weak scaling", "Strong scaling", "1,024 replicas", "efficiency", "disturbed", "samples/s"):
+            self.assertIn(part, seen["scaling"]["words"])
 
     def test_shows_a_run_whose_replica_was_killed_and_restarted(self):
         job = self.start("-n", 2, "--training.steps", 4000, "--restarts", 1, "--checkpoint-every", "200")

@@ -23,10 +23,13 @@ function optionsOf(curve, width) {
     height: curve.height ?? 260,
     legend: {live: true},
     cursor: {drag: {x: true, y: false}, points: {size: 7}},
-    scales: {x: {time: false}, y: {range: curve.range}},
+    scales: {
+      x: {time: false, distr: curve.logarithmic || curve.logarithmicX ? 3 : 1, log: 2},
+      y: {range: curve.range, distr: curve.logarithmic ? 3 : 1},
+    },
     axes: [
       axis({values: (_, values) => values.map(numberText)}),
-      axis({size: 76, values: (_, values) => values.map(numberText)}),
+      axis({size: curve.logarithmic ? 92 : 76, values: (_, values) => values.map(numberText)}),
     ],
     series: [
       {label: curve.x, value: (_, value) => numberText(value)},
@@ -66,7 +69,9 @@ function actionsOf(plot, {shiftKey}) {
   };
 }
 
-/** Returns a figure. curve: {title, caption, x: label, xs, series: [{label, values, colour, points, unit}], height, range}. */
+/**
+ * Returns a figure. curve: {title, caption, x: label, xs, series: [{label, values, colour, points, unit}], height,
+ * range, logarithmic: both axes, logarithmicX}. */
 export function curveFigure(curve) {
   const place = h('div', {
     tabindex: 0,

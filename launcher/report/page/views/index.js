@@ -7,6 +7,7 @@ import {view as operations} from './operations.js';
 import {view as execution} from './execution.js';
 import {view as why} from './why.js';
 import {view as training} from './training.js';
+import {view as scaling} from './scaling.js';
 import {view as compare} from './compare.js';
 
-export const views = [summary, memory, liveness, program, operations, execution, why, training, compare];
+export const views = [summary, memory, liveness, program, operations, execution, why, training, scaling, compare];
