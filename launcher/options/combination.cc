@@ -237,22 +237,23 @@ Status resolve_instances(Options& options) {
   const bool is_planned = options.subcommand() == Subcommand::kScale || options.subcommand() == Subcommand::kEstimate;
   if (replicas > kReplicasRunMax && !is_planned) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--num-replicas = {}: a job can have at most {} replicas; the subcommands "
-                            "estimate and scale plan more",
+                fmt::format("--num-replicas = {}: a job can have at most {} replicas; the subcommands estimate and "
+                            "scale plan more, and --real runs a few of more",
                             replicas, grouped(kReplicasRunMax)));
   }
   const std::uint32_t instances = topology.num_instances();
+  const char* const count = topology.timed_replicas() > 0 ? "--real" : "--num-replicas";
   if (instances > replicas) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("--num-instances = {} is more than --num-replicas = {}; an instance needs at least one replica",
-                    instances, replicas));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--num-instances = {} is more than {} = {}; an instance needs at least one replica",
+                            instances, count, replicas));
   }
   if (replicas % instances != 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--num-replicas = {} is not divisible by --num-instances = {}, but every instance must "
-                            "have the same number of replicas; use {} or {} instances",
-                            replicas, instances, divisor(replicas, instances, -1), divisor(replicas, instances, 1)));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("{} = {} is not divisible by --num-instances = {}, but every instance must "
+                    "have the same number of replicas; use {} or {} instances",
+                    count, replicas, instances, divisor(replicas, instances, -1), divisor(replicas, instances, 1)));
   }
   if (!options.mpirun.instance_local_args.empty() && options.mpirun.instance_local_args.rbegin()->first >= instances) {
     return fail(ErrorCode::kUsage,

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -88,29 +89,34 @@ Rows general() {
 }
 
 Rows placement() {
-  return {
-      with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas ([job] replicas)",
-                           Integer{1, kReplicasMax}, Field("topology.num-replicas"))),
-      row("placement", "num-instances", "N", "",
-          "Number of processes; the replicas are divided evenly among them (default: one process per replica)",
-          Integer{1, 4096}, Field("topology.num-instances")),
-      row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica; also a key of [job]", Integer{1, 64},
-          Field("topology.ipus-per-replica")),
-      row("placement", "real", "N", "",
-          "Run only N replicas, whose number the losses, weights, memory and wall time belong to, and let the device "
-          "clock be that of all --num-replicas, up to 65,536 (default: all replicas run)",
-          Integer{1, 4096}, into(&Options::real)),
-      many(Arity::kRepeated,
-           row("placement", "what-if", "EVENT", "",
-               "Disturb the Pod on the device clock: slow=37:1.3x@step100 (replica 37 takes 1.3 times as long from "
-               "step 100 on; 0-15:1.3x@step100-199 for a range), jitter=lognormal:2% (every replica and step), "
-               "dead=host5@step200,restart:60s (a host of 16 IPUs, or replica80, is lost, and the job restarts "
-               "from its checkpoint after --heartbeat-timeout and 60 s); can be repeated",
-               Disturbance{}, [](Options& o, const proto::WhatIf& v) { o.config.mutable_what_if()->MergeFrom(v); })),
-      flag("placement", "print-topology",
-           "Show a table of hosts, IPU-Link domains, instances and replicas, then run the job; without a "
-           "train.cfg, show only the table",
-           into(&Options::print_topology))};
+  return {with_letter('n', row("placement", "num-replicas", "N", "1", "Number of replicas ([job] replicas)",
+                               Integer{1, kReplicasMax}, Field("topology.num-replicas"))),
+          row("placement", "num-instances", "N", "",
+              "Number of processes; the replicas are divided evenly among them (default: one process per replica)",
+              Integer{1, 4096}, Field("topology.num-instances")),
+          row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica; also a key of [job]",
+              Integer{1, 64}, Field("topology.ipus-per-replica")),
+          row("placement", "real", "N", "",
+              "Run only N of the replicas: losses, weights, memory and wall time are those of a job of N, and the "
+              "device clock is that of all --num-replicas, at most 65,536 (default: all replicas run)",
+              Integer{1, 4096}, into(&Options::real)),
+          many(Arity::kRepeated,
+               row("placement", "what-if", "EVENT", "",
+                   "Disturb the Pod on the device clock: slow=37:1.3x@step100 (replica 37 takes 1.3 times as long from "
+                   "step 100 on; 0-15:1.3x@step100-199 for a range), jitter=lognormal:2% (every replica and step), "
+                   "dead=host5@step200,restart:60s (a host of 16 IPUs, or replica80, is lost, and the job restarts "
+                   "from its checkpoint after --heartbeat-timeout and 60 s); can be repeated",
+                   Disturbance{},
+                   [](Options& o, const proto::WhatIf& v) {
+                     proto::WhatIf& all = *o.config.mutable_what_if();
+                     const double jitter = std::hypot(all.jitter(), v.jitter());  // Of the product of both factors.
+                     all.MergeFrom(v);
+                     all.set_jitter(jitter);
+                   })),
+          flag("placement", "print-topology",
+               "Show a table of hosts, IPU-Link domains, instances and replicas, then run the job; without a "
+               "train.cfg, show only the table",
+               into(&Options::print_topology))};
 }
 
 Rows hosts() {

@@ -165,9 +165,11 @@ Status check_locations(Options& options) {
                                                "{}; set it to every-micro-batch",
                                                config.training().gradient_reduction()));
   }
-  POPRUN_TRY(
-      check_groups("memory.sharding-group", memory.sharding_group(), replicas, "0 for one group of all replicas"));
-  POPRUN_TRY(check_groups("model.norm-span", config.model().norm_span(), replicas, "1 for statistics of each replica"));
+  // With --real, there are two jobs: that of the replicas that run, and that of all whose time is computed.
+  for (const std::uint32_t all : {replicas, std::max(config.topology().timed_replicas(), replicas)}) {
+    POPRUN_TRY(check_groups("memory.sharding-group", memory.sharding_group(), all, "0 for one group of all replicas"));
+    POPRUN_TRY(check_groups("model.norm-span", config.model().norm_span(), all, "1 for statistics of each replica"));
+  }
   note_locations_without_effect(options);
   return {};
 }

@@ -80,9 +80,12 @@ Status resolve_profile(Options& options) {
     return fail(ErrorCode::kUsage,
                 "--dry-run compiles the job that would run; to profile it without running it, use profile --no-run");
   }
-  if (request->compare && !request->tiles.empty()) {
-    return fail(ErrorCode::kUsage,
-                "--tile applies to the profile of a job, but --compare reads existing profiles; give only one of them");
+  if (request->compare && (!request->tiles.empty() || !request->chakra.empty())) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("{} applies to the profile of a job, but --compare reads existing profiles; give only one of "
+                    "them",
+                    request->tiles.empty() ? "--chakra" : "--tile"));
   }
   take_folder_of_its_own(options, "poprun-emu-profile");
   return {};

@@ -28,8 +28,9 @@ std::optional<T> parsed(std::string_view text) {
 }
 
 constexpr const char* kDisturbances =
-    "slow=REPLICA:FACTORx, slow=FIRST-LAST:FACTORx@stepFIRST-LAST, jitter=lognormal:PERCENT% or "
-    "dead=hostN@stepN,restart:SECONDS; for example slow=37:1.3x, slow=0-15:1.1x@step100, slow=37:2x@step100-199, "
+    "slow=REPLICAS:FACTORx[@stepFIRST[-LAST]], jitter=lognormal:PERCENT% or "
+    "dead=hostN|replicaN@stepN,restart[:SECONDS]; for example slow=37:1.3x, slow=0-15:1.1x@step100, "
+    "slow=37:2x@step100-199, "
     "jitter=lognormal:2%, dead=host5@step200,restart or dead=replica80@step200,restart:120s";
 
 /// A range of numbers, FIRST-LAST or a single one.
@@ -135,13 +136,11 @@ Status resolve_real(Options& options) {
   if (real == 0) {
     return {};
   }
-  const auto* const profile = std::get_if<ProfileRequest>(&options.request);
-  const bool runs = options.subcommand() == Subcommand::kRun || (profile != nullptr && profile->run);
-  if (!runs) {
+  if (options.subcommand() != Subcommand::kRun || options.config.inference()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--real = {} chooses the replicas that run, but this command runs none, or runs them to "
-                            "compare their results; leave it out",
-                            real));
+                fmt::format("--real = {} chooses the replicas that run in a training job with the device clock of all "
+                            "--num-replicas; {} has no such clock, so leave it out",
+                            real, options.config.inference() ? "inference" : "this subcommand"));
   }
   if (real > all) {
     return fail(ErrorCode::kUsage, fmt::format("--real = {} is more than --num-replicas = {}; give the number of "
@@ -165,11 +164,11 @@ Status resolve_what_if(Options& options) {
   if (options.config.inference() || options.subcommand() == Subcommand::kCheck ||
       options.subcommand() == Subcommand::kEstimate || options.subcommand() == Subcommand::kValidate) {
     return fail(ErrorCode::kUsage,
-                "--what-if disturbs the training steps of a job, its --dry-run, scale or profile; leave it out here");
+                "--what-if applies to training jobs, their --dry-run, profile and scale; leave it out here");
   }
-  const bool scales = options.subcommand() == Subcommand::kScale;  // Small jobs of a table lack some of the replicas.
   const auto exists = [&](std::uint32_t replica, const std::string& place) -> Status {
-    if (replica < replicas || scales) {
+    // Each row of scale is such a job, and small ones lack some of the replicas.
+    if (replica < replicas || options.subcommand() == Subcommand::kScale) {
       return {};
     }
     return fail(ErrorCode::kUsage,
@@ -193,8 +192,10 @@ Status resolve_what_if(Options& options) {
                 "--what-if dead= needs --checkpoint-every in steps, such as 100, because it knows no "
                 "wall time");
   }
-  what_if.set_checkpoint_every_steps(options.checkpoints.every.steps);
-  what_if.set_detection_seconds(options.timeouts.heartbeat_seconds);
+  if (what_if.losses_size() > 0) {
+    what_if.set_checkpoint_every_steps(options.checkpoints.every.steps);
+    what_if.set_detection_seconds(options.timeouts.heartbeat_seconds);
+  }
   return {};
 }
 

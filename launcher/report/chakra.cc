@@ -78,13 +78,16 @@ std::string file_of(const proto::ChakraTrace& ipu, std::uint32_t ipus, std::uint
 Status prepare(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (!error) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with("step.") && name.ends_with(".et")) {
-        fs::remove(entry.path(), error);
-      }
+  std::vector<fs::path> earlier;
+  for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("step.") && name.ends_with(".et")) {
+      earlier.push_back(entry->path());
     }
+  }
+  for (auto path = earlier.begin(); !error && path != earlier.end(); ++path) {
+    fs::remove(*path, error);
   }
   if (error) {
     return fail(ErrorCode::kUsage, fmt::format("--chakra = {}: the folder cannot be written ({}); give another one",
@@ -97,13 +100,19 @@ Status prepare(const fs::path& folder) {
 
 Result<std::string> write_chakra(const std::string& folder, const std::vector<proto::ChakraTrace>& ipus,
                                  std::uint32_t replicas) {
+  const auto count = static_cast<std::uint32_t>(ipus.size());
+  const std::uint64_t npus = std::uint64_t{replicas} * count;
+  if (npus > kNpusMax) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--chakra writes a file for each IPU of each replica, at most {}, but the job has {}; use "
+                            "fewer replicas (-n {}), since the steps of all are alike",
+                            grouped(kNpusMax), grouped(npus), std::max(kNpusMax / count, 1U)));
+  }
   const fs::path path(folder);
   POPRUN_TRY(prepare(path));
-  const auto count = static_cast<std::uint32_t>(ipus.size());
-  const bool all = std::uint64_t{replicas} * count <= kNpusMax;
   Groups groups(count, replicas);
   std::vector<std::string> first;
-  for (std::uint32_t r = 0; r < (all ? replicas : 1); ++r) {
+  for (std::uint32_t r = 0; r < replicas; ++r) {
     for (std::uint32_t k = 0; k < count; ++k) {
       const fs::path file = path / fmt::format("step.{}.et", r * count + k);
       std::string bytes = file_of(ipus[k], count, r, groups);
@@ -121,10 +130,7 @@ Result<std::string> write_chakra(const std::string& folder, const std::vector<pr
     }
   }
   POPRUN_TRY(write_whole_file((path / "comm_groups.json").string(), {groups.json()}));
-  return all ? fmt::format("execution traces of {} in {}/step.*.et", counted(std::uint64_t{replicas} * count, "NPU"),
-                           folder)
-             : fmt::format("execution traces of replica 0 in {}/step.*.et: the files of all {} NPUs would be too many",
-                           folder, grouped(std::uint64_t{replicas} * count));
+  return fmt::format("execution traces of {} in {}/step.*.et", counted(npus, "NPU"), folder);
 }
 
 }  // namespace poprun::launcher

@@ -20,18 +20,31 @@ void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes) {
                                 grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
 }
 
+std::string run_time_text(double seconds) {
+  constexpr double kMinute = 60;
+  constexpr double kHour = 60 * kMinute;
+  constexpr double kDay = 24 * kHour;
+  return seconds < 2 * kMinute ? duration_text(seconds)
+         : seconds < 2 * kHour ? fmt::format("{:.1f} min", seconds / kMinute)
+         : seconds < 4 * kDay  ? fmt::format("{:.1f} h", seconds / kHour)
+                               : fmt::format("{:.1f} days", seconds / kDay);
+}
+
 std::string disturbed_text(const proto::DisturbedTime& time) {
   const bool varies = time.slowest_step_seconds() > time.median_step_seconds();
-  return fmt::format(
-      "{} median{}; {} for the job, {}{}", duration_text(time.median_step_seconds()),
-      varies ? fmt::format(", 90 % {}, 99 % {}, slowest {}", duration_text(time.step_seconds_90()),
-                           duration_text(time.step_seconds_99()), duration_text(time.slowest_step_seconds()))
-             : " of all steps",
-      duration_text(time.total_seconds()), rate_text(time.samples_per_second()),
-      time.losses() > 0 ? fmt::format("; {} of it lost with {}, {} again", duration_text(time.lost_seconds()),
-                                      time.losses() == 1 ? "a loss" : fmt::format("{} losses", time.losses()),
-                                      counted(time.repeated_steps(), "step"))
-                        : "");
+  std::string text = fmt::format("steps of {}", duration_text(time.median_step_seconds()));
+  if (varies) {
+    text += fmt::format(" (median; 90 % {}, 99 % {}, slowest {})", duration_text(time.step_seconds_90()),
+                        duration_text(time.step_seconds_99()), duration_text(time.slowest_step_seconds()));
+  }
+  text +=
+      fmt::format("; {} for the job, {}", run_time_text(time.total_seconds()), rate_text(time.samples_per_second()));
+  if (time.losses() > 0) {
+    text += fmt::format("; {} of it after {}, with {} again", run_time_text(time.lost_seconds()),
+                        time.losses() == 1 ? "a loss" : fmt::format("{} losses", time.losses()),
+                        counted(time.repeated_steps(), "step"));
+  }
+  return text;
 }
 
 void add_device_time(JobRows& rows, const proto::DeviceTime& device, const proto::RunConfig& config,

@@ -42,8 +42,10 @@ void add_ipus(JobRows& rows, const Range& ipus, Key key, const ShownIpus& shown,
 /// Adds the batch sizes of a job.
 void add_batch_sizes(JobRows& rows, const proto::BatchSizes& sizes);
 
-/// Describes the training steps of a disturbed Pod: "1.2 ms median, 90 % 1.3 ms, .., slowest 2 ms; 3 s for the job,
-/// ..".
+/// Formats the time of a job: "1.5 ms", "33.8 min", "5.7 h" or "12.0 days".
+std::string run_time_text(double seconds);
+
+/// Describes the training steps of a disturbed Pod: "steps of 1.2 ms (median; 90 % 1.3 ms, ..); 5.7 h for the job, ..".
 std::string disturbed_text(const proto::DisturbedTime& time);
 
 /// Adds the device time of a step or, in inference, of a batch: the total, host transfers and overhead, transfers by

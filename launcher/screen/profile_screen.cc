@@ -328,6 +328,9 @@ class Screen {
         fmt::format("\n{:<14} {}, {} samples/s ({})\n", profile_.config().inference() ? "device batch" : "device step",
                     duration_text(device.step_seconds()), grouped(std::llround(device.samples_per_second())),
                     device_clock_text(profile_.config().device().ipu(), device.compared_error()));
+    if (device.has_disturbed()) {
+      text_ += fmt::format("{:<14} {}\n", "  what if", disturbed_text(device.disturbed()));
+    }
     if (!profile_.has_outcome()) {
       text_ += fmt::format("{:<14} nothing; all times are those of the device clock\n", "executed");
       return;

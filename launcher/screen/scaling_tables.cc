@@ -70,16 +70,6 @@ std::string memory_lines(const Jobs& jobs) {
   return text;
 }
 
-std::string run_time_text(double seconds) {
-  constexpr double kMinute = 60;
-  constexpr double kHour = 60 * kMinute;
-  constexpr double kDay = 24 * kHour;
-  return seconds < 2 * kMinute ? duration_text(seconds)
-         : seconds < 2 * kHour ? fmt::format("{:.1f} min", seconds / kMinute)
-         : seconds < 4 * kDay  ? fmt::format("{:.1f} h", seconds / kHour)
-                               : fmt::format("{:.1f} days", seconds / kDay);
-}
-
 std::string energy_text(double kilowatt_hours) {
   return kilowatt_hours < 100 ? fmt::format("{:.3g}", kilowatt_hours)
                               : grouped(static_cast<std::uint64_t>(std::llround(kilowatt_hours)));
@@ -113,9 +103,9 @@ std::string disturbed_table(const Jobs& jobs) {
   if (!std::ranges::any_of(jobs, [](const proto::ScaledJob* job) { return job->has_disturbed(); })) {
     return "";
   }
-  std::string text =
-      fmt::format("with --what-if, which samples/s, effic. and device time include:\n{:>8}{:>11}{:>11}{:>11}{:>11}{:>14}{:>10}\n",
-                  "replicas", "median", "90 %", "99 %", "slowest", "lost", "repeated");
+  std::string text = fmt::format(
+      "with --what-if, which samples/s, effic. and device time include:\n{:>8}{:>11}{:>11}{:>11}{:>11}{:>14}{:>10}\n",
+      "replicas", "median", "90 %", "99 %", "slowest", "lost", "repeated");
   for (const proto::ScaledJob* job : jobs) {
     const proto::DisturbedTime& time = job->disturbed();
     text += fmt::format("{:>8}{:>11}{:>11}{:>11}{:>11}{:>14}{:>10}\n", grouped(job->replicas()),

@@ -306,7 +306,7 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
 
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
                                     const LoopResult& result, double startup_seconds, Communicator& communicator,
-                                    const proto::DeviceTime* device) {
+                                    const proto::DeviceTime& device) {
   POPRUN_ASSIGN(const std::vector<Figures> figures, figures_of_all({.startup = startup_seconds,
                                                                     .training = result.training_seconds,
                                                                     .evaluation = result.evaluation_seconds,
@@ -316,7 +316,7 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
                                                                    communicator));
   POPRUN_ASSIGN(const std::vector<std::int64_t> marks, highest_marks(used(result), communicator));
 
-  proto::Profile profile = compiled_profile(program, config, length, device);
+  proto::Profile profile = compiled_profile(program, config, length, &device);
   for (const std::int64_t mark : marks) {
     profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }

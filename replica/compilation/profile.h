@@ -31,9 +31,10 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
                                 const proto::DeviceTime* device = nullptr);
 
 /// Returns the profile after the last step. Collective: wall times are means and spreads over all replicas, and memory
-/// marks are maxima. `startup_seconds` is the time from the launcher's start to this replica's first step.
+/// marks are maxima. `startup_seconds` is the time from the launcher's start to this replica's first step. `device` is
+/// the device time of a step; only the profile of replica 0 needs it.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
                                     const LoopResult& result, double startup_seconds, Communicator& communicator,
-                                    const proto::DeviceTime* device = nullptr);
+                                    const proto::DeviceTime& device);
 
 }  // namespace poprun

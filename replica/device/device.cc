@@ -31,17 +31,17 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
 /// Number of IPU-Links within a pair for each link to the next pair.
 constexpr double kPairLinks = 2;
 
-/// Models a half of an all-reduce among the n replicas of an IPU-Link domain with `ipus` IPUs. Two replicas of one IPU
-/// are a pair.
-DeviceTime half_in_domain(const Device& device, Bytes bytes, std::int64_t n, std::int64_t ipus, CollectiveHalf half) {
+/// Models a half of an all-reduce among the n replicas of an IPU-Link domain. Two replicas of one IPU are a pair.
+DeviceTime half_in_domain(const Device& device, Bytes bytes, std::int64_t n, std::int64_t ipus_per_replica,
+                          CollectiveHalf half) {
   DeviceTime time;
   if (n < 2) {
     return time;
   }
-  const Ring ring = ring_of(bytes, n, half);
-  const double links = ipus == 2 ? kPairLinks : 1;
+  const Ring ring = ring_of(bytes, n, ipus_per_replica, half);
+  const double links = n * ipus_per_replica == 2 ? kPairLinks : 1;
   time.link = cycles_at(device, ring.fragment, links * device.link_bytes_per_second) * ring.steps;
-  time.sync = time_of_link_sync(device, ipus) * ring.steps;
+  time.sync = time_of_link_sync(device, n * ipus_per_replica) * ring.steps;
   return time;
 }
 
@@ -153,8 +153,7 @@ DeviceTime hierarchical(const Device& device, Bytes bytes, std::int64_t replicas
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
   DeviceTime time;
   for (const CollectiveHalf half : halves) {
-    const DeviceTime inside =
-        half_in_domain(device, bytes, replicas_per_domain, replicas_per_domain * ipus_per_replica, half);
+    const DeviceTime inside = half_in_domain(device, bytes, replicas_per_domain, ipus_per_replica, half);
     time.link += inside.link;
     time.sync += inside.sync;
   }
@@ -171,27 +170,29 @@ DeviceTime hierarchical(const Device& device, Bytes bytes, std::int64_t replicas
 
 }  // namespace
 
-Ring ring_of(Bytes bytes, std::int64_t n, CollectiveHalf half) {
+Ring ring_of(Bytes bytes, std::int64_t n, std::int64_t ipus_per_replica, CollectiveHalf half) {
   POPRUN_CHECK(n >= 2);
-  if (n == 2) {
-    return {RingMethod::kClockwise, n - 1, Bytes{ceil_div(bytes.count(), n)}};
+  const Bytes part{ceil_div(bytes.count(), n)};
+  const Ring middle{RingMethod::kMeetInTheMiddle, n / 2, part};
+  if (ipus_per_replica > 1) {
+    return middle;
   }
-  // poplibs, lib/popops/Collectives.cpp, for the reduce-scatter; those of the all-gather are half as large [D].
-  constexpr std::int64_t kAlways = 1'245'184;
-  constexpr std::int64_t kAboveFour = 4'980'736;
-  constexpr std::int64_t kAboveEight = 39'845'888;
-  const std::int64_t limit = (n > 8   ? kAboveEight
-                              : n > 4 ? kAboveFour
-                                      : kAlways) /
-                             (half == CollectiveHalf::kGather ? 2 : 1);
-  return ceil_div(bytes.count(), n) < limit
-             ? Ring{RingMethod::kMeetInTheMiddle, ceil_div(n, 2), Bytes{ceil_div(bytes.count(), n)}}
-             : Ring{RingMethod::kBidirectionalPair, n - 1, Bytes{ceil_div(bytes.count(), 2 * n)}};
+  if (n == 2) {
+    return {RingMethod::kClockwise, 1, part};
+  }
+  const bool scatters = half == CollectiveHalf::kScatter;
+  const std::int64_t size = scatters ? bytes.count() : part.count();
+  // The limits of the all-gather, which counts one member's part, are half as large.
+  const std::int64_t limit = (n > 8 ? 39'845'888 : n > 4 ? 4'980'736 : 1'245'184) / (scatters ? 1 : 2);
+  if (size < limit || n > 16) {
+    return middle;
+  }
+  return {RingMethod::kBidirectionalPair, n - 1, Bytes{ceil_div(bytes.count(), 2 * n)}};
 }
 
 Cycles time_of_link_sync(const Device& device, std::int64_t ipus) {
   constexpr double kHopSeconds = 15e-9;
-  const std::int64_t hops = 1 + ipus / 2 / 2;
+  const std::int64_t hops = 1 + ipus / 4;
   return Cycles{static_cast<std::int64_t>(std::ceil(kHopSeconds * device.clock_hz * static_cast<double>(hops) * 2))};
 }
 

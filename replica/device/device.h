@@ -137,7 +137,7 @@ enum class CollectiveHalf : std::uint8_t { kScatter, kGather };
 /// How the n members of a ring exchange `bytes` in one half of an all-reduce.
 enum class RingMethod : std::uint8_t {
   kClockwise,         ///< n - 1 steps of one nth in one direction.
-  kMeetInTheMiddle,   ///< n / 2 steps, rounded up, of one nth in both directions at once.
+  kMeetInTheMiddle,   ///< n / 2 steps, rounded down, of one nth in both directions at once.
   kBidirectionalPair  ///< Two rings in opposite directions with a half of the data each: n - 1 steps.
 };
 
@@ -147,9 +147,10 @@ struct Ring {
   Bytes fragment;  ///< Sent by each member in each step and direction.
 };
 
-/// Returns the ring that poplibs chooses for n members by the size of their data (lib/popops/Collectives.cpp) [D].
-/// Requires: n > 1.
-Ring ring_of(Bytes bytes, std::int64_t n, CollectiveHalf half);
+/// Returns the ring that poplibs chooses for n replicas of `ipus_per_replica` IPUs, each of which has `bytes` before a
+/// scatter or after a gather (lib/popops/Collectives.cpp, 2021, for Pods with a torus of IPU-Links) [D]. Requires: n
+/// > 1.
+Ring ring_of(Bytes bytes, std::int64_t n, std::int64_t ipus_per_replica, CollectiveHalf half);
 
 /// Returns the time of one synchronisation of `ipus` linked IPUs: 15 ns for each of 1 + ipus / 4 hops, there and back
 /// (poplibs' IPUModel) [D].

@@ -152,11 +152,12 @@ Status Instance::run_replica(Communicator& communicator) {
                          counted(result.steps, "step"), result.training_seconds + result.evaluation_seconds,
                          result.wall.compute, result.wall.exchange, result.wall.host));
   POPRUN_TRY(finish_reports_of_all(communicator));
-  const std::optional<proto::DeviceTime> timed =
-      first && timed_ != nullptr ? std::optional(timed_->device_time(length)) : std::nullopt;
-  POPRUN_ASSIGN(proto::Profile profile,
-                make_profile(program, reply_.config(), length, result, result.first_step_began - launched_at_,
-                             communicator, timed ? &*timed : nullptr));
+  // Replica 0 sends the profile, so the others need no device time.
+  const proto::DeviceTime device = !first              ? proto::DeviceTime{}
+                                   : timed_ != nullptr ? timed_->device_time(length)
+                                                       : device_time(program, reply_.config(), length);
+  POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
+                                                     result.first_step_began - launched_at_, communicator, device));
   if (first) {
     (*profile.mutable_library_versions())["MPI"] = mpi_version();
     proto::ReportItem item;
@@ -279,7 +280,7 @@ Result<LoopResult> Instance::run_loop(const Program& program, const LoopPorts& p
   const TimedJob* timed = ports.reporter != nullptr ? timed_.get() : nullptr;
   VirtualPod pod = timed == nullptr ? virtual_pod(program, config) : virtual_pod(timed->program(), timed->config());
   const auto clock = [&pod](std::string_view function, std::uint64_t step) { return pod.time_of(function, step); };
-  const bool needs_pod = timed != nullptr || config.has_what_if();
+  const bool needs_pod = timed != nullptr || (ports.reporter != nullptr && config.has_what_if());
   if (!config.inference()) {
     POPRUN_ASSIGN(TrainingOptions options, training_options(config, reply_.dataset()));
     if (needs_pod) {

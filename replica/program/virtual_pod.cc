@@ -63,8 +63,8 @@ double largest_normal(std::uint32_t count, std::uint64_t key, std::uint64_t step
 
 }  // namespace
 
-VirtualPod::VirtualPod(const Program& program, const proto::WhatIf& what_if, std::uint32_t replicas, std::uint64_t seed)
-    : program_(program), what_if_(what_if), replicas_(replicas), key_(random_key(seed, "what-if")) {}
+VirtualPod::VirtualPod(const Program& program, proto::WhatIf what_if, std::uint32_t replicas, std::uint64_t seed)
+    : program_(program), what_if_(std::move(what_if)), replicas_(replicas), key_(random_key(seed, "what-if")) {}
 
 Cycles VirtualPod::time_of(std::string_view function, std::uint64_t step) {
   return function == name_of(JobFunction::kTrain) ? step_alone(step) + lost_in(step).time
@@ -80,7 +80,7 @@ Pace VirtualPod::pace(std::uint64_t step) const {
     slowest = std::max(slowest, one.factor * jitter);
     ++index;
   }
-  return static_cast<Pace>(std::max(std::lround(slowest * kUsualPace), 1L));
+  return static_cast<Pace>(std::clamp<double>(std::round(slowest * kUsualPace), 1, kSlowestPace));
 }
 
 Cycles VirtualPod::step_alone(std::uint64_t step) {
@@ -117,35 +117,36 @@ Cycles VirtualPod::walk_of(std::string_view function, Pace pace) {
 
 proto::DisturbedTime VirtualPod::job(std::uint64_t steps, std::uint64_t samples, double call_seconds) {
   proto::DisturbedTime job;
-  std::vector<Cycles> times;
-  Lost lost;
-  Cycles all;
+  std::map<Cycles, std::uint64_t> times;  // With the number of steps that take this time.
+  double all = 0;
+  double lost = 0;
   for (std::uint64_t step = 1; step <= steps; ++step) {
-    times.push_back(step_alone(step));
+    const Cycles time = step_alone(step);
     const Lost here = lost_in(step);
-    lost.time += here.time;
-    lost.repeated_steps += here.repeated_steps;
-    lost.losses += here.losses;
-    all += times.back();
+    ++times[time];
+    all += device_seconds(program_, time);
+    lost += device_seconds(program_, here.time);
+    job.set_repeated_steps(job.repeated_steps() + here.repeated_steps);
+    job.set_losses(job.losses() + here.losses);
   }
   if (times.empty()) {
     return job;
   }
-  std::ranges::sort(times);
   // The smallest time that at least `percent` of the steps do not exceed.
   const auto quantile = [&](std::uint64_t percent) {
-    const std::uint64_t below = (steps * percent + 99) / 100;
-    return device_seconds(program_, times[std::max(below, std::uint64_t{1}) - 1]) + call_seconds;
+    std::uint64_t left = std::max((steps * percent + 99) / 100, std::uint64_t{1});
+    auto at = times.begin();
+    for (; left > at->second; ++at) {
+      left -= at->second;
+    }
+    return device_seconds(program_, at->first) + call_seconds;
   };
   job.set_median_step_seconds(quantile(50));
   job.set_step_seconds_90(quantile(90));
   job.set_step_seconds_99(quantile(99));
   job.set_slowest_step_seconds(quantile(100));
-  job.set_lost_seconds(device_seconds(program_, lost.time) +
-                       static_cast<double>(lost.repeated_steps + lost.losses) * call_seconds);
-  job.set_total_seconds(device_seconds(program_, all) + static_cast<double>(steps) * call_seconds + job.lost_seconds());
-  job.set_repeated_steps(lost.repeated_steps);
-  job.set_losses(lost.losses);
+  job.set_lost_seconds(lost + static_cast<double>(job.repeated_steps() + job.losses()) * call_seconds);
+  job.set_total_seconds(all + static_cast<double>(steps) * call_seconds + job.lost_seconds());
   job.set_samples_per_second(static_cast<double>(steps * samples) / job.total_seconds());
   return job;
 }

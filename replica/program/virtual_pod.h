@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"
@@ -11,6 +13,9 @@
 #include "replica/program/timeline.h"
 
 namespace poprun {
+
+/// Replicas are at most 1,000 times slower than usual.
+inline constexpr Pace kSlowestPace = 1000 * kUsualPace;
 
 /// The device clock of a job on a Pod whose replicas are not all alike (--what-if).
 ///
@@ -31,14 +36,14 @@ namespace poprun {
 /// Deterministic: all draws are functions of the seed and the step.
 class VirtualPod {
  public:
-  /// `program` and `what_if` must outlive this.
-  VirtualPod(const Program& program, const proto::WhatIf& what_if, std::uint32_t replicas, std::uint64_t seed);
+  /// `program` must outlive this.
+  VirtualPod(const Program& program, proto::WhatIf what_if, std::uint32_t replicas, std::uint64_t seed);
 
   /// Returns the device time of a call of a function. Disturbances affect function "train" only, for which `step`
   /// counts from 1; its time includes what a loss in this step costs. Cost: one walk for each new pace.
   Cycles time_of(std::string_view function, std::uint64_t step);
 
-  /// Returns the pace of the slowest replica in a step.
+  /// Returns the pace of the slowest replica in a step, at most kSlowestPace.
   [[nodiscard]] Pace pace(std::uint64_t step) const;
 
   /// Returns the times of a job of `steps` steps with `samples` samples each, and a host call of `call_seconds` in
@@ -56,10 +61,10 @@ class VirtualPod {
   Cycles walk_of(std::string_view function, Pace pace);
 
   const Program& program_;
-  const proto::WhatIf& what_if_;
+  proto::WhatIf what_if_;
   std::uint32_t replicas_;
   std::uint64_t key_;
-  std::map<std::pair<std::string, Pace>, Cycles, std::less<>> walks_;
+  std::map<std::pair<std::string, Pace>, Cycles> walks_;
 };
 
 }  // namespace poprun

@@ -151,7 +151,7 @@ class Tracer {
   void collective(const proto::Function& function, const proto::Step& step, std::uint32_t number) {
     Ipu& ipu = ipus_[number];
     end_work(ipu);
-    // The whole tensors: those before a reduce-scatter, and after an all-gather.
+    // The bytes of a member before the exchange: those of its shards before an all-gather.
     std::uint64_t bytes = 0;
     ChakraProtoMsg::CollectiveCommType type = ChakraProtoMsg::ALL_REDUCE;
     const StepTensors tensors = tensors_of(step);
@@ -168,17 +168,14 @@ class Tracer {
     }
     if (step.has_all_reduce()) {
       bytes = std::max(read, written);
-      for (const std::uint32_t tensor : step.all_reduce().tensors()) {
-        bytes = std::max(bytes, here(tensor));
-      }
     } else if (step.has_reduce_scatter() || step.has_scatter_rows()) {
-      // The schema has no type for shards of groups.
+      // A reduce-scatter within groups is also summed over the groups, for which the schema has no type.
       const bool in_groups = step.has_reduce_scatter() && step.reduce_scatter().group() % replicas_ != 0;
       type = in_groups ? ChakraProtoMsg::ALL_REDUCE : ChakraProtoMsg::REDUCE_SCATTER;
       bytes = read;
     } else {
       type = ChakraProtoMsg::ALL_GATHER;
-      bytes = written;
+      bytes = read;
     }
     const std::vector<std::uint64_t> before = ipu.needs;
     Node& node = add_node(ipu, ChakraProtoMsg::COMM_COLL_NODE, name_of(function, step));

@@ -168,22 +168,48 @@ class Chakra(JobTest):
         self.assertGreater(len(collectives), 1)
         awaited = [node for node in npus[0] if set(node["deps"]) >= set(collectives[:2])]
         self.assertTrue(awaited, "a node depends on several collectives")
-        beside = [node for node in npus[0] if node["id"] > collectives[0] and not set(node["deps"]) & set(collectives)]
+        by_id = {node["id"]: node for node in npus[0]}
+
+        def follows(node):
+            return collectives[0] in node["deps"] or any(follows(by_id[dep]) for dep in node["deps"])
+
+        beside = [node for node in npus[0] if node["type"] == COMP and node["id"] > collectives[0] and not follows(node)]
         self.assertTrue(beside, "work goes on beside the first collective")
         replay(npus, groups)
 
+    SHARDED = ("-n", 4, "--training.optimizer", "adam", "--memory.replicated-tensor-sharding", "optimizer-state",
+               "--memory.sharding-min-elements", 1, "--memory.optimizer-state", "off-chip")
+
+    def sizes(self, nodes):
+        """Returns the bytes of a member before the exchanges, by type and group."""
+        sizes = collections.Counter()
+        for node in nodes:
+            if node["type"] == COLL:
+                sizes[node["attr"]["comm_type"], node["attr"]["pg_name"]] += node["attr"]["comm_size"]
+        return sizes
+
     def test_shards_are_gathered_and_scattered(self):
-        npus, groups, _, _ = self.traces(
-            "-n", 4, "--training.optimizer", "adam", "--memory.replicated-tensor-sharding", "optimizer-state",
-            "--memory.sharding-min-elements", 1, "--memory.optimizer-state", "off-chip")
-        types = {node["attr"]["comm_type"] for node in npus[0] if node["type"] == COLL}
-        self.assertIn(ALL_GATHER, types)
+        npus, groups, profile, _ = self.traces(*self.SHARDED)
+        sizes = self.sizes(npus[0])
+        gradients = 4 * int(profile["parameterCount"])
+        self.assertEqual(sizes[REDUCE_SCATTER, "1"], gradients, "whole gradients before the scatter")
+        self.assertGreaterEqual(sizes[ALL_GATHER, "1"], gradients / 4, "shards of weights before the gather")
+        self.assertLess(sizes[ALL_GATHER, "1"], gradients / 4 + 4096)
         replay(npus, groups)
 
-    def test_beyond_1024_npus_only_replica_0_is_written(self):
-        npus, groups, _, _ = self.traces("-n", 2048)
-        self.assertEqual(len(npus), 1)
-        self.assertEqual(len(groups["1"]), 2048)
+    def test_groups_gather_their_own_shards(self):
+        npus, groups, profile, _ = self.traces(*self.SHARDED, "--memory.sharding-group", 2)
+        pairs = {number for number, members in groups.items() if members in ([0, 1], [2, 3])}
+        self.assertEqual(len(pairs), 2)
+        used = [{group for kind, group in self.sizes(nodes) if kind == ALL_GATHER} for nodes in npus]
+        self.assertEqual(used[0], used[1])
+        self.assertEqual(used[2], used[3])
+        self.assertEqual(used[0] | used[2], pairs)
+        replay(npus, groups)
+
+    def test_more_npus_than_files_are_refused(self):
+        job = self.run_job("profile", "--no-run", "--chakra", self.folder / "chakra", "-n", 2048, config=QUICK, code=64)
+        self.assertIn("at most 1,024, but the job has 2,048", job.stderr)
 
 
 if __name__ == "__main__":

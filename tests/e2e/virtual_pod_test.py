@@ -27,6 +27,21 @@ class VirtualPod(JobTest):
         self.assertEqual(profile["device"]["timedReplicas"], 8)
         self.assertTrue(any("2 of 8 replicas" in note["text"] for note in profile["notes"]), profile["notes"])
 
+    def test_the_clock_of_evaluations_is_that_of_all_replicas(self):
+        words = ("--training.steps", 4, "--training.evaluate", "true", "--overwrite")
+        clocks = []
+        for replicas in (("-n", 8), ("-n", 8, "--real", 2)):
+            rows = self.run_job(*words, *replicas, config=QUICK).metrics()
+            self.assertEqual(rows[-1]["split"], "test")
+            clocks.append([row["device_seconds"] for row in rows])
+        self.assertEqual(*clocks)
+
+    def test_a_disturbed_job_resumes_on_another_disturbed_clock(self):
+        first = ("-n", 2, "--training.steps", 4, "--checkpoint-every", 2, "--what-if", "slow=1:2x")
+        folder = self.run_job(*first, config=QUICK).output_dir / "checkpoints"
+        job = self.run_job("-n", 2, "--training.steps", 4, "--resume", folder / "step-2", "--overwrite", config=QUICK)
+        self.assertGreater(float(job.metrics()[-1]["device_seconds"]), 0)
+
     def test_the_clock_of_1024_replicas_is_that_of_a_plan_of_1024(self):
         planned = self.dry_run("-n", 1024)
         self.assertEqual(self.dry_run("-n", 1024, "--real", 2)["device_step_seconds"], planned["device_step_seconds"])
@@ -60,7 +75,7 @@ class VirtualPod(JobTest):
         self.assertEqual((disturbed["losses"], disturbed["repeatedSteps"]), (1, 0))
         self.assertGreater(clock[4] - clock[3], 90, "detection and restart")
         self.assertLess(clock[5] - clock[4], 1)
-        self.assertIn("90.00 s of it lost", job.stdout)
+        self.assertIn("90.00 s of it after a loss, with 0 steps again", job.stdout)
 
     def test_scale_shows_distributions_for_65536_replicas(self):
         words = ("scale", "--replicas", "16,65536", "--training.steps", 50, "--what-if", "jitter=lognormal:2%",

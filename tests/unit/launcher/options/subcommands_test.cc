@@ -91,7 +91,7 @@ TEST(Scale, RefusesNumbersThatDoNotSuitTheJob) {
   EXPECT_THAT(error_of({"train.cfg", "--replicas", "2"}), HasSubstr("--replicas belongs to the subcommand scale"));
   EXPECT_EQ(error_of({"-n", "4097", "train.cfg"}),
             "--num-replicas = 4097: a job can have at most 4,096 replicas; the subcommands estimate and scale plan "
-            "more");
+            "more, and --real runs a few of more");
 }
 
 TEST(NextCommand, ContinuesWithTheSameJob) {

@@ -41,17 +41,19 @@ TEST(Real, LetsTheClockHaveMoreReplicasThanAJobCanRun) {
 TEST(Real, IsRefusedWhereItMeansNothing) {
   EXPECT_EQ(error_of({"-n", "4", "--real", "16"}),
             "--real = 16 is more than --num-replicas = 4; give the number of replicas that run, out of all of them");
-  for (const char* word : {"scale", "estimate", "check"}) {
-    EXPECT_THAT(error_of({word, "-n", "4", "--real", "2"}), HasSubstr("--real = 2 chooses the replicas that run")) << word;
+  for (const char* word : {"scale", "estimate", "check", "profile"}) {
+    EXPECT_THAT(error_of({word, "-n", "4", "--real", "2"}), HasSubstr("--real = 2 chooses the replicas that run"))
+        << word;
   }
-  EXPECT_TRUE(parse({"profile", "-n", "4", "--real", "2"}));
-  EXPECT_THAT(error_of({"profile", "--no-run", "-n", "4", "--real", "2"}), HasSubstr("--real = 2"));
+  EXPECT_THAT(error_of({"--model.mode", "inference", "-n", "4", "--real", "2"}),
+              HasSubstr("inference has no such clock"));
 }
 
 TEST(WhatIf, ReadsAllKindsOfDisturbances) {
-  const auto options = parse({"-n", "128", "--what-if", "slow=37:1.3x@step100", "--what-if", "slow=0-15:2@7-9",
-                              "--what-if", "jitter=lognormal:2%", "--what-if", "dead=host5@step200,restart", "--what-if",
-                              "dead=replica3@20,restart:1.5s", "--checkpoint-every", "50", "--heartbeat-timeout", "12"});
+  const auto options =
+      parse({"-n", "128", "--what-if", "slow=37:1.3x@step100", "--what-if", "slow=0-15:2@7-9", "--what-if",
+             "jitter=lognormal:2%", "--what-if", "dead=host5@step200,restart", "--what-if",
+             "dead=replica3@20,restart:1.5s", "--checkpoint-every", "50", "--heartbeat-timeout", "12"});
   ASSERT_TRUE(options) << options.error().message;
   const proto::WhatIf& what_if = options->config.what_if();
   ASSERT_EQ(what_if.slowdowns_size(), 2);
@@ -73,6 +75,18 @@ TEST(WhatIf, ReadsAllKindsOfDisturbances) {
   EXPECT_EQ(what_if.detection_seconds(), 12);
 }
 
+TEST(WhatIf, JittersOfBothFactorsAddAsVariancesDo) {
+  const auto options = parse({"-n", "4", "--what-if", "jitter=lognormal:3%", "--what-if", "jitter=lognormal:4%"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_DOUBLE_EQ(options->config.what_if().jitter(), 0.05);
+}
+
+TEST(Real, ChecksTheGroupsOfBothJobs) {
+  EXPECT_THAT(error_of({"-n", "66", "--real", "4", "--model.norm-span", "4"}), HasSubstr("model.norm-span"));
+  EXPECT_THAT(error_of({"-n", "64", "--real", "4", "--num-instances", "16"}),
+              HasSubstr("--num-instances = 16 is more than --real = 4"));
+}
+
 TEST(WhatIf, FindsHostsByTheirIpus) {
   const auto options = parse({"-n", "32", "--ipus-per-replica", "4", "--what-if", "dead=host5@step2,restart"});
   ASSERT_TRUE(options) << options.error().message;
@@ -80,13 +94,33 @@ TEST(WhatIf, FindsHostsByTheirIpus) {
 }
 
 TEST(WhatIf, RefusesOtherText) {
-  for (const char* text : {"", "slow", "slow=", "slow=3", "slow=3:x", "slow=3:0x", "slow=3:-1x", "slow=3:nanx",
-                           "slow=5-3:2x", "slow=3:2x@", "slow=3:2x@step0", "slow=3:2x@9-5", "slow=-1:2x", "fast=3:2x",
-                           "jitter=2%", "jitter=lognormal:2", "jitter=lognormal:0%", "jitter=normal:2%",
-                           "dead=host@step5,restart", "dead=5@step5,restart", "dead=host5@step0,restart",
-                           "dead=host5,restart", "dead=host5@step5,resume", "dead=host5@step5,restart:-3s",
-                           "dead=host5@step5,restart:infs", "slow=4294967296:2x"}) {
-    EXPECT_THAT(error_of({"-n", "128", "--what-if", text}), HasSubstr("--what-if")) << text;
+  for (const char* text : {"",
+                           "slow",
+                           "slow=",
+                           "slow=3",
+                           "slow=3:x",
+                           "slow=3:0x",
+                           "slow=3:-1x",
+                           "slow=3:nanx",
+                           "slow=5-3:2x",
+                           "slow=3:2x@",
+                           "slow=3:2x@step0",
+                           "slow=3:2x@9-5",
+                           "slow=-1:2x",
+                           "fast=3:2x",
+                           "jitter=2%",
+                           "jitter=lognormal:2",
+                           "jitter=lognormal:0%",
+                           "jitter=normal:2%",
+                           "dead=host@step5,restart",
+                           "dead=5@step5,restart",
+                           "dead=host5@step0,restart",
+                           "dead=host5,restart",
+                           "dead=host5@step5,resume",
+                           "dead=host5@step5,restart:-3s",
+                           "dead=host5@step5,restart:infs",
+                           "slow=4294967296:2x"}) {
+    EXPECT_THAT(error_of({"-n", "128", "--what-if", text}), HasSubstr("not allowed")) << text;
   }
   EXPECT_THAT(error_of({"-n", "128", "--what-if", "dead=host5@step200"}),
               HasSubstr("dead=host5@step200,restart: without a restart, the job ends there"));
@@ -105,7 +139,7 @@ TEST(WhatIf, IsRefusedWhereNothingIsTrained) {
   for (const Args& args : {Args{"--model.mode", "inference"}, Args{"check"}, Args{"estimate"}}) {
     Args all = args;
     all.insert(all.end(), {"-n", "16", "--what-if", "slow=3:2x"});
-    EXPECT_THAT(error_of(all), HasSubstr("--what-if disturbs the training steps of a job")) << all.front();
+    EXPECT_THAT(error_of(all), HasSubstr("--what-if applies to training jobs")) << all.front();
   }
   EXPECT_THAT(error_of({"-n", "16", "--checkpoint-every", "30s", "--what-if", "dead=host0@step2,restart"}),
               HasSubstr("needs --checkpoint-every in steps"));
