@@ -179,8 +179,8 @@ Status resolve_what_if(Options& options) {
     POPRUN_TRY(exists(slowdown.last_replica(), fmt::format("replica {}", slowdown.last_replica())));
   }
   for (proto::Loss& loss : *what_if.mutable_losses()) {
-    constexpr std::uint64_t kIpusOfAHost =
-        16;  // A POD16 has one host, and a POD64 up to four (Graphcore's datasheets).
+    // A POD16 has one host, and a POD64 up to four (Graphcore's datasheets).
+    constexpr std::uint64_t kIpusOfAHost = 16;
     const bool is_host = loss.place().starts_with("host");
     const auto number = std::stoull(loss.place().substr(is_host ? 4 : 7));
     const std::uint64_t replica = is_host ? number * kIpusOfAHost / topology.ipus_per_replica() : number;
@@ -189,8 +189,7 @@ Status resolve_what_if(Options& options) {
   }
   if (what_if.losses_size() > 0 && options.checkpoints.every.seconds > 0) {
     return fail(ErrorCode::kUsage,
-                "--what-if dead= needs --checkpoint-every in steps, such as 100, because it knows no "
-                "wall time");
+                "--what-if dead= needs --checkpoint-every in steps, such as 100, because it knows no wall time");
   }
   if (what_if.losses_size() > 0) {
     what_if.set_checkpoint_every_steps(options.checkpoints.every.steps);
