@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include "launcher/options/parse.h"
 
@@ -30,7 +31,7 @@ TEST(Real, DividesTheReplicasIntoThoseThatRunAndThoseThatAreTimed) {
 TEST(Real, OfAllReplicasIsThePlainJob) {
   const auto options = parse({"-n", "16", "--real", "16"});
   ASSERT_TRUE(options) << options.error().message;
-  EXPECT_EQ(options->config.SerializeAsString(), parse({"-n", "16"})->config.SerializeAsString());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(options->config, parse({"-n", "16"})->config));
 }
 
 TEST(Real, LetsTheClockHaveMoreReplicasThanAJobCanRun) {
@@ -94,8 +95,7 @@ TEST(WhatIf, FindsHostsByTheirIpus) {
 }
 
 TEST(WhatIf, RefusesOtherText) {
-  for (const char* text : {"",
-                           "slow",
+  for (const char* text : {"slow",
                            "slow=",
                            "slow=3",
                            "slow=3:x",
