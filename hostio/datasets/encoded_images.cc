@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -57,9 +56,8 @@ Result<std::optional<PictureSize>> wished_size(const Source& source) {
   const std::string& text = found->second;
   const std::size_t cross = text.find('x');
   const auto side = [](std::string_view digits) -> std::uint32_t {
-    std::uint32_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return error == std::errc{} && end == digits.data() + digits.size() && value <= kImageSideMax ? value : 0;
+    const std::uint32_t value = parse_number<std::uint32_t>(digits).value_or(0);
+    return value <= kImageSideMax ? value : 0;
   };
   const PictureSize size{.height = side(std::string_view(text).substr(0, cross)),
                          .width = side(cross == std::string::npos ? text : std::string_view(text).substr(cross + 1))};

@@ -1,11 +1,12 @@
 #include "hostio/datasets/source.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "replica/base/text.h"
 
 namespace poprun::hostio {
 
@@ -63,13 +64,12 @@ Result<double> test_fraction(const Source& source) {
     return kUsual;
   }
   const std::string& text = found->second;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0 && value <= kFractionMax)) {
+  const auto value = parse_number<double>(text);
+  if (!value || !(*value >= 0 && *value <= kFractionMax)) {
     return fail(ErrorCode::kUsage,
                 fmt::format("data.test-fraction = {} is not a number from 0 to {}", text, kFractionMax));
   }
-  return value;
+  return *value;
 }
 
 std::uint64_t test_items_of(std::uint64_t items, double fraction) {
@@ -87,13 +87,12 @@ Result<std::uint64_t> integer_parameter(const Parameters& parameters, const std:
     return fallback;
   }
   const std::string& text = found->second;
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+  const auto value = parse_number<std::uint64_t>(text);
+  if (!value || *value < least || *value > most) {
     return fail(ErrorCode::kUsage,
                 fmt::format("data.source: {} = {} is not an integer from {} to {}", key, text, least, most));
   }
-  return value;
+  return *value;
 }
 
 Result<double> real_parameter(const Source& source, const std::string& key, double fallback) {
@@ -102,14 +101,12 @@ Result<double> real_parameter(const Source& source, const std::string& key, doub
     return fallback;
   }
   const std::string& text = found->second;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
-      (key == "deviation" && value <= 0)) {
+  const auto value = parse_number<double>(text);
+  if (!value || !std::isfinite(*value) || (key == "deviation" && *value <= 0)) {
     return fail(ErrorCode::kUsage,
                 fmt::format("data.{} = {} is not a{} number", key, text, key == "deviation" ? " positive" : ""));
   }
-  return value;
+  return *value;
 }
 
 }  // namespace poprun::hostio

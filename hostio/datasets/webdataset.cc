@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -37,21 +36,17 @@ Result<std::vector<std::string>> expand(const std::string& pattern) {
   }
   const std::string_view range = std::string_view(pattern).substr(open + 1, close - open - 1);
   const std::size_t dots = range.find("..");
-  std::uint64_t first = 0;
-  std::uint64_t last = 0;
-  const auto parse = [](std::string_view text, std::uint64_t& value) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc{} && end == text.data() + text.size();
-  };
-  if (dots == std::string_view::npos || !parse(range.substr(0, dots), first) || !parse(range.substr(dots + 2), last) ||
-      last < first || last - first >= kShardsMax) {
+  const auto first = parse_number<std::uint64_t>(range.substr(0, dots));
+  const std::string_view after = dots == std::string_view::npos ? std::string_view{} : range.substr(dots + 2);
+  const auto last = parse_number<std::uint64_t>(after);
+  if (!first || !last || *last < *first || *last - *first >= kShardsMax) {
     return fail(ErrorCode::kUsage, fmt::format("data.source: {{{}}} must have the form {{000..007}}, with at most {} "
                                                "numbers",
                                                range, grouped(kShardsMax)));
   }
   std::vector<std::string> files;
-  for (std::uint64_t i = 0; i <= last - first; ++i) {
-    files.push_back(fmt::format("{}{:0{}}{}", pattern.substr(0, open), first + i, dots, pattern.substr(close + 1)));
+  for (std::uint64_t i = 0; i <= *last - *first; ++i) {
+    files.push_back(fmt::format("{}{:0{}}{}", pattern.substr(0, open), *first + i, dots, pattern.substr(close + 1)));
   }
   return files;
 }

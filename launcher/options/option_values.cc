@@ -1,7 +1,6 @@
 #include "launcher/options/option_values.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <sstream>
@@ -13,22 +12,11 @@
 
 #include "launcher/options/shell_words.h"
 #include "replica/base/pattern.h"
+#include "replica/base/text.h"
 #include "replica/device/calibration.h"
 
 namespace poprun::launcher {
 namespace {
-
-/// Parses all of `text` as a T. Returns nothing if this fails.
-template <typename T>
-std::optional<T> number(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || stop != end) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 tl::unexpected<std::string> allowed(std::string what) {
   return tl::unexpected<std::string>{std::move(what)};
@@ -41,8 +29,8 @@ std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t mo
   if (hyphen == std::string_view::npos) {
     return "";
   }
-  const auto first = number<std::int64_t>(text.substr(0, hyphen));
-  const auto last = number<std::int64_t>(text.substr(hyphen + 1));
+  const auto first = parse_number<std::int64_t>(text.substr(0, hyphen));
+  const auto last = parse_number<std::int64_t>(text.substr(hyphen + 1));
   if (!first || !last || *first < least || *last > most || *first >= *last || *last - *first >= kLongest) {
     return "";
   }
@@ -64,7 +52,7 @@ std::vector<std::string_view> names_of_host_calls() {
 }  // namespace
 
 Read<std::uint64_t> Integer::read(const std::string& text) const {
-  const std::optional<std::uint64_t> value = number<std::uint64_t>(text);
+  const std::optional<std::uint64_t> value = parse_number<std::uint64_t>(text);
   if (!value || *value < least || *value > most) {
     return allowed(fmt::format("an integer from {} to {}", least, most));
   }
@@ -72,7 +60,7 @@ Read<std::uint64_t> Integer::read(const std::string& text) const {
 }
 
 Read<double> Real::read(const std::string& text) const {
-  const std::optional<double> value = number<double>(text);
+  const std::optional<double> value = parse_number<double>(text);
   const bool low = value && (*value < least || (*value == least && !least_allowed));
   const bool high = value && (*value > most || (*value == most && !most_allowed));
   if (!value || !std::isfinite(*value) || low || high) {
@@ -156,7 +144,7 @@ Read<std::vector<std::int64_t>> Integers::read(const std::string& text) const {
   std::vector<std::int64_t> values;
   std::istringstream words(blanks);
   for (std::string word; words >> word;) {
-    const std::optional<std::int64_t> value = number<std::int64_t>(word);
+    const std::optional<std::int64_t> value = parse_number<std::int64_t>(word);
     if (!value || *value < least || *value > most || values.size() == kMost) {
       values.clear();
       break;
@@ -185,7 +173,7 @@ Read<std::vector<std::int64_t>> LayersPerIpu::read(const std::string& text) cons
 
 Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(const std::string& text) const {
   const std::size_t colon = text.find(':');
-  const std::optional<std::uint32_t> instance = number<std::uint32_t>(text.substr(0, colon));
+  const std::optional<std::uint32_t> instance = parse_number<std::uint32_t>(text.substr(0, colon));
   if (colon == std::string::npos || !instance) {
     return allowed("INSTANCE:ARGS, such as 0:\"-x NAME=VALUE\"");
   }
@@ -198,10 +186,10 @@ Read<NamedTile> TileName::read(const std::string& text) const {
   const std::size_t colon = text.find(':');
   NamedTile named;
   if (colon != std::string::npos) {
-    named.ipu = number<std::uint32_t>(text.substr(0, colon));
+    named.ipu = parse_number<std::uint32_t>(text.substr(0, colon));
   }
   const std::optional<std::uint32_t> tile =
-      number<std::uint32_t>(colon == std::string::npos ? text : text.substr(colon + 1));
+      parse_number<std::uint32_t>(colon == std::string::npos ? text : text.substr(colon + 1));
   if (!tile || (colon != std::string::npos && !named.ipu)) {
     return allowed("TILE or IPU:TILE, such as 952 or 3:952");
   }
@@ -212,7 +200,7 @@ Read<NamedTile> TileName::read(const std::string& text) const {
 Read<std::string> Subnet::read(const std::string& text) const {
   const std::size_t slash = text.find('/');
   const std::optional<std::uint32_t> bits =
-      slash == std::string::npos ? std::nullopt : number<std::uint32_t>(text.substr(slash + 1));
+      slash == std::string::npos ? std::nullopt : parse_number<std::uint32_t>(text.substr(slash + 1));
   in_addr address{};
   if (!bits || *bits > 32 || inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1) {
     return allowed("an IPv4 network with its prefix length, such as 10.1.0.0/16");
@@ -231,7 +219,7 @@ Read<std::string> IpAddress::read(const std::string& text) const {
 Read<std::string> HostPort::read(const std::string& text) const {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =
-      colon == std::string::npos ? std::nullopt : number<std::uint16_t>(text.substr(colon + 1));
+      colon == std::string::npos ? std::nullopt : parse_number<std::uint16_t>(text.substr(colon + 1));
   if (colon == 0 || !port || *port == 0) {
     return allowed("HOST:PORT with a port from 1 to 65535");
   }
@@ -244,11 +232,11 @@ Read<CheckpointInterval> Interval::read(const std::string& text) const {
   const std::string_view unit = std::string_view(text).substr(digits == std::string::npos ? text.size() : digits);
   const std::string_view count = std::string_view(text).substr(0, text.size() - unit.size());
   const double factor = unit == "s" ? 1 : unit == "min" || unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  const std::optional<std::uint64_t> steps = number<std::uint64_t>(count);
+  const std::optional<std::uint64_t> steps = parse_number<std::uint64_t>(count);
   if (unit.empty() && steps && *steps > 0 && *steps <= kStepsMax) {
     return CheckpointInterval{.steps = *steps};
   }
-  const std::optional<double> times = number<double>(count);
+  const std::optional<double> times = parse_number<double>(count);
   if (factor > 0 && times && *times * factor >= 1 && *times * factor <= 1e8) {
     return CheckpointInterval{.seconds = *times * factor};
   }
@@ -259,7 +247,7 @@ Read<double> LossScale::read(const std::string& text) const {
   if (text == "auto") {
     return 0.0;
   }
-  const std::optional<double> value = number<double>(text);
+  const std::optional<double> value = parse_number<double>(text);
   if (!value || !std::isfinite(*value) || *value <= 0) {
     return allowed("a number above 0, or auto");
   }
@@ -278,7 +266,7 @@ Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const
   std::vector<proto::DumpRequest> requests;
   std::istringstream steps(text.substr(at + 1) + ',');
   for (std::string step_text; std::getline(steps, step_text, ',');) {
-    const std::optional<std::uint64_t> step = number<std::uint64_t>(step_text);
+    const std::optional<std::uint64_t> step = parse_number<std::uint64_t>(step_text);
     if (!step || *step == 0) {
       return allowed(form);
     }
@@ -289,15 +277,19 @@ Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const
   return requests;
 }
 
+std::optional<std::pair<std::uint64_t, std::uint64_t>> parse_range(std::string_view text) {
+  const std::size_t hyphen = std::min(text.find('-'), text.size());
+  const auto first = parse_number<std::uint64_t>(text.substr(0, hyphen));
+  const auto last = hyphen == text.size() ? first : parse_number<std::uint64_t>(text.substr(hyphen + 1));
+  return first && last && *first <= *last ? std::optional(std::pair(*first, *last)) : std::nullopt;
+}
+
 Read<StepRange::Value> StepRange::read(const std::string& text) const {
-  const std::size_t hyphen = text.find('-');
-  const std::optional<std::uint64_t> first = number<std::uint64_t>(text.substr(0, hyphen));
-  const std::optional<std::uint64_t> last =
-      hyphen == std::string::npos ? first : number<std::uint64_t>(text.substr(hyphen + 1));
-  if (!first || !last || *first == 0 || *last < *first) {
+  const auto range = parse_range(text);
+  if (!range || range->first == 0) {
     return allowed("STEP or FIRST-LAST, such as 1-20, where steps count from 1");
   }
-  return Value{*first, *last};
+  return Value{range->first, range->second};
 }
 
 Read<Variation::Value> Variation::read(const std::string& text) const {

@@ -134,6 +134,9 @@ struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
 
+/// Parses NUMBER or FIRST-LAST, with FIRST <= LAST. Returns nothing for other text.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> parse_range(std::string_view text);
+
 /// STEP or FIRST-LAST, with 1 <= FIRST <= LAST.
 struct StepRange {
   struct Value {
@@ -145,7 +148,7 @@ struct StepRange {
 };
 
 /// One disturbance of the Pod: slow=REPLICA[-REPLICA]:FACTORx[@stepN[-M]], jitter=lognormal:P% or
-/// dead=PLACE@stepN,restart[:SECONDS], where PLACE is hostN or replicaN. Does not set Loss.replica.
+/// dead=PLACE@stepN,restart[:SECONDS], where PLACE is hostN or replicaN.
 struct Disturbance {
   [[nodiscard]] Read<proto::WhatIf> read(const std::string& text) const;
 };

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/rules.h"
+#include "replica/base/text.h"
 #include "replica/device/product.h"
 
 namespace poprun::launcher {
@@ -87,10 +87,8 @@ std::optional<std::uint32_t> index_after(std::string_view beginning, std::string
     return std::nullopt;
   }
   text.remove_prefix(beginning.size());
-  std::uint32_t index = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  const bool is_all = end == text.data() + text.size();
-  return error == std::errc{} && is_all && index < kMostIpus ? std::optional(index) : std::nullopt;
+  const auto index = parse_number<std::uint32_t>(text);
+  return index && *index < kMostIpus ? index : std::nullopt;
 }
 
 /// Parses "matmuls", "ipu1" or "stage2.convolutions". Capitals are accepted, because PopTorch writes "IPU0".

@@ -1,7 +1,6 @@
 #include "launcher/outputs/onnx_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -61,13 +60,12 @@ struct Place {
 };
 
 Result<std::uint64_t> number_of(const onnx::TensorProto& tensor, std::string_view key, std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
+  const auto value = parse_number<std::uint64_t>(text);
+  if (!value) {
     return fail(ErrorCode::kData,
                 fmt::format("tensor '{}': the {} '{}' of its external data is not a number", tensor.name(), key, text));
   }
-  return value;
+  return *value;
 }
 
 tl::unexpected<Error> bad(const onnx::TensorProto& tensor, const std::string& location, const std::string& why) {

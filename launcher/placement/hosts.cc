@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iterator>
@@ -23,15 +22,6 @@ namespace {
 
 constexpr std::size_t kHostsMax = 4096;
 constexpr std::uint32_t kSlotsMax = 65536;
-
-std::optional<std::uint32_t> integer(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 bool is_name(std::string_view text) {
   const auto allowed = [](char c) {
@@ -63,8 +53,8 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
     const std::size_t dash = part.find('-');
     const std::string_view first = part.substr(0, dash);
     const std::string_view last = dash == std::string_view::npos ? first : part.substr(dash + 1);
-    const std::optional<std::uint32_t> from = integer(first);
-    const std::optional<std::uint32_t> to = integer(last);
+    const std::optional<std::uint32_t> from = parse_number<std::uint32_t>(first);
+    const std::optional<std::uint32_t> to = parse_number<std::uint32_t>(last);
     if (!from || !to || *from > *to || *to - *from >= kHostsMax) {
       return fail(ErrorCode::kUsage,
                   fmt::format("[{}] is not a list of ascending ranges of at most {} numbers, such as [0-2,4]", text,
@@ -85,7 +75,7 @@ struct Entry {
 };
 
 std::optional<std::uint32_t> slots_in(std::string_view text) {
-  const std::optional<std::uint32_t> slots = integer(text);
+  const std::optional<std::uint32_t> slots = parse_number<std::uint32_t>(text);
   return slots && *slots >= 1 && *slots <= kSlotsMax ? slots : std::nullopt;
 }
 

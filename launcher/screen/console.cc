@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -55,9 +54,7 @@ bool is_capable_terminal(int descriptor) {
 std::size_t wanted_columns() {
   const char* wanted = std::getenv("COLUMNS");
   const std::string_view digits = wanted == nullptr ? "" : wanted;
-  std::size_t columns = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), columns);
-  return error == std::errc{} && end == digits.data() + digits.size() ? columns : 0;
+  return parse_number<std::size_t>(digits).value_or(0);
 }
 
 constexpr std::size_t kPageWidthMax = 10'000;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -196,13 +195,6 @@ std::string varied_line(const std::string& name, std::size_t width, const std::s
   return line.substr(0, line.find_last_not_of(' ') + 1);
 }
 
-std::optional<std::int64_t> number_of(const std::string& text) {
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && stop == text.data() + text.size();
-  return whole ? std::optional{value} : std::nullopt;
-}
-
 struct VariedRow {
   std::string value;
   const proto::JobEstimate& job;
@@ -234,10 +226,12 @@ struct Growth {
 
 /// Returns the growth if all values are whole numbers and the first differs from the last. Otherwise, returns nothing.
 std::optional<Growth> growth_of(const std::vector<VariedRow>& rows) {
-  if (!std::ranges::all_of(rows, [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
+  if (!std::ranges::all_of(rows,
+                           [](const VariedRow& row) { return parse_number<std::int64_t>(row.value).has_value(); })) {
     return std::nullopt;
   }
-  const std::int64_t steps = *number_of(rows.back().value) - *number_of(rows.front().value);
+  const std::int64_t steps =
+      *parse_number<std::int64_t>(rows.back().value) - *parse_number<std::int64_t>(rows.front().value);
   return steps == 0 ? std::nullopt : std::optional(Growth{rows.front(), rows.back(), steps});
 }
 

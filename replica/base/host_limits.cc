@@ -1,7 +1,6 @@
 #include "replica/base/host_limits.h"
 
 #include <algorithm>
-#include <charconv>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +18,8 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "replica/base/text.h"
 
 namespace poprun {
 namespace {
@@ -103,13 +104,12 @@ class Crowd {
 std::optional<std::int64_t> number_in(const std::string& path) {
   std::string text;
   std::getline(std::ifstream(path), text);
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto number = parse_number<std::uint64_t>(text);
   constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) {
+  if (!number) {
     return std::nullopt;
   }
-  return static_cast<std::int64_t>(std::min(number, static_cast<std::uint64_t>(kMax)));
+  return static_cast<std::int64_t>(std::min(*number, static_cast<std::uint64_t>(kMax)));
 }
 
 /// Returns the number after `name` on the line that begins with `name`, or 0 if the file has no such line.

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 /// Numbers and names as text for people, spelled the same in all tables, messages and logs.
 namespace poprun {
@@ -24,6 +27,14 @@ std::string group_digits(std::string digits);
 template <std::integral Number>
 std::string grouped(Number number) {
   return group_digits(std::to_string(number));
+}
+
+/// Parses all of `text` as a number. Returns nothing if it is anything else, or too large.
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
 /// Returns a host without the brackets around an IPv6 address.

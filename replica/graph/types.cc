@@ -1,7 +1,6 @@
 #include "replica/graph/types.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <iomanip>
@@ -11,6 +10,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "replica/base/text.h"
 
 namespace poprun {
 namespace {
@@ -40,16 +41,6 @@ struct Printer {
     return "[" + text + "]";
   }
 };
-
-template <typename T>
-std::optional<T> parse_number(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return value;
-}
 
 template <typename T>
 std::optional<std::vector<T>> parse_list(std::string_view text) {

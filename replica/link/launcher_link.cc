@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "replica/base/log.h"
+#include "replica/base/text.h"
 #include "replica/link/heartbeat.h"
 #include "replica/link/progress_board.h"
 #include "replica/link/streams_up.h"
@@ -24,14 +25,13 @@ constexpr double kWeightsSecondsMax = 600;
 Result<std::uint32_t> integer_variable(const char* name) {
   const char* text = std::getenv(name);
   const std::string_view view = text == nullptr ? "" : text;
-  std::uint32_t value = 0;
-  const auto [stop, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (view.empty() || error != std::errc{} || stop != view.data() + view.size()) {
+  const auto value = parse_number<std::uint32_t>(view);
+  if (!value) {
     return fail(ErrorCode::kUsage,
                 fmt::format("environment variable {} is '{}', not a number; start this program through poprun-emu",
                             name, view));
   }
-  return value;
+  return *value;
 }
 
 proto::Failure failure_of(const Error& error) {
