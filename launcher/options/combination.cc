@@ -237,8 +237,8 @@ Status resolve_instances(Options& options) {
   const bool is_planned = options.subcommand() == Subcommand::kScale || options.subcommand() == Subcommand::kEstimate;
   if (replicas > kReplicasRunMax && !is_planned) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--num-replicas = {}: a job can have at most {} replicas; the subcommands estimate and "
-                            "scale plan more, and --real runs a few of more",
+                fmt::format("--num-replicas = {}: a job can have at most {} replicas; estimate and scale plan "
+                            "larger jobs, and --real N runs only N of the replicas",
                             replicas, grouped(kReplicasRunMax)));
   }
   const std::uint32_t instances = topology.num_instances();

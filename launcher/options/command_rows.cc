@@ -109,7 +109,7 @@ Rows placement() {
                    Disturbance{},
                    [](Options& o, const proto::WhatIf& v) {
                      proto::WhatIf& all = *o.config.mutable_what_if();
-                     const double jitter = std::hypot(all.jitter(), v.jitter());  // Of the product of both factors.
+                     const double jitter = std::hypot(all.jitter(), v.jitter());  // Variances of logarithms add up.
                      all.MergeFrom(v);
                      all.set_jitter(jitter);
                    })),

@@ -1,13 +1,11 @@
 // --real and --what-if: Pods that are larger than the job that runs, or that are disturbed.
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -18,28 +16,14 @@
 namespace poprun::launcher {
 namespace {
 
-/// Parses all of `text` as a T. Returns nothing if this fails.
-template <typename T>
-std::optional<T> parsed(std::string_view text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc{} && stop == end ? std::optional(value) : std::nullopt;
-}
+/// Above all replicas: a host that only other rows of a table have.
+constexpr std::uint64_t kNoReplica = std::numeric_limits<std::uint32_t>::max();
 
 constexpr const char* kDisturbances =
     "slow=REPLICAS:FACTORx[@stepFIRST[-LAST]], jitter=lognormal:PERCENT% or "
     "dead=hostN|replicaN@stepN,restart[:SECONDS]; for example slow=37:1.3x, slow=0-15:1.1x@step100, "
     "slow=37:2x@step100-199, "
     "jitter=lognormal:2%, dead=host5@step200,restart or dead=replica80@step200,restart:120s";
-
-/// A range of numbers, FIRST-LAST or a single one.
-std::optional<std::pair<std::uint64_t, std::uint64_t>> range_of(std::string_view text) {
-  const std::size_t hyphen = std::min(text.find('-'), text.size());
-  const auto first = parsed<std::uint64_t>(text.substr(0, hyphen));
-  const auto last = hyphen == text.size() ? first : parsed<std::uint64_t>(text.substr(hyphen + 1));
-  return first && last && *first <= *last ? std::optional(std::pair(*first, *last)) : std::nullopt;
-}
 
 std::string_view without_prefix(std::string_view text, std::string_view prefix) {
   return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
@@ -59,17 +43,17 @@ std::optional<proto::Slowdown> slowdown_of(std::string_view text) {
   constexpr double kFactorMax = 1000;
   const auto [who, when] = split_at(text, '@');
   const auto [replicas, factor_text] = split_at(who, ':');
-  const auto range = range_of(replicas);
-  const auto factor = parsed<double>(without_suffix(factor_text, "x"));
+  const auto range = parse_range(replicas);
+  const auto factor = parse_number<double>(without_suffix(factor_text, "x"));
   const std::string_view steps_text = without_prefix(when, "step");
-  auto steps = range_of(steps_text);
+  auto steps = parse_range(steps_text);
   if (when.empty()) {
     steps = {1, std::numeric_limits<std::uint64_t>::max()};
   } else if (steps && steps_text.find('-') == std::string_view::npos) {
     steps->second = std::numeric_limits<std::uint64_t>::max();  // From this step on.
   }
-  if (!range || range->second >= std::numeric_limits<std::uint32_t>::max() || !factor || !(*factor >= 0.001) ||
-      *factor > kFactorMax || !steps || steps->first == 0 || (who.size() < text.size() && when.empty())) {
+  if (!range || range->second >= kNoReplica || !factor || !(*factor >= 0.001) || *factor > kFactorMax || !steps ||
+      steps->first == 0 || (who.size() < text.size() && when.empty())) {
     return std::nullopt;
   }
   proto::Slowdown slowdown;
@@ -85,18 +69,20 @@ std::optional<proto::Loss> loss_of(std::string_view text) {
   constexpr double kSecondsMax = 1e8;
   const auto [place, when] = split_at(text, '@');
   const auto [step_text, restart] = split_at(when, ',');
-  const auto step = parsed<std::uint64_t>(without_prefix(step_text, "step"));
+  const auto step = parse_number<std::uint64_t>(without_prefix(step_text, "step"));
   const auto [word, seconds_text] = split_at(restart, ':');
-  const auto seconds = seconds_text.empty() ? 0.0 : parsed<double>(without_suffix(seconds_text, "s"));
-  const std::string_view host = without_prefix(place, "host");
-  const std::string_view replica = without_prefix(place, "replica");
-  const bool is_place = (host.size() < place.size() && parsed<std::uint32_t>(host)) ||
-                        (replica.size() < place.size() && parsed<std::uint32_t>(replica));
-  if (!is_place || !step || *step == 0 || word != "restart" || !seconds || !(*seconds >= 0) || *seconds > kSecondsMax) {
+  const auto seconds = seconds_text.empty() ? 0.0 : parse_number<double>(without_suffix(seconds_text, "s"));
+  const auto number_after = [place = place](std::string_view kind) {
+    return place.starts_with(kind) ? parse_number<std::uint32_t>(place.substr(kind.size())) : std::nullopt;
+  };
+  const auto host = number_after("host");
+  const auto replica = number_after("replica");
+  if ((!host && !replica) || !step || *step == 0 || word != "restart" || !seconds || !(*seconds >= 0) ||
+      *seconds > kSecondsMax) {
     return std::nullopt;
   }
   proto::Loss loss;
-  loss.set_place(std::string(place));
+  host ? loss.set_host(*host) : loss.set_replica(*replica);
   loss.set_step(*step);
   loss.set_restart_seconds(*seconds);
   return loss;
@@ -116,7 +102,7 @@ Read<proto::WhatIf> Disturbance::read(const std::string& text) const {
     *what_if.add_losses() = *loss;
     return what_if;
   }
-  const auto percent = parsed<double>(without_suffix(without_prefix(rest, "lognormal:"), "%"));
+  const auto percent = parse_number<double>(without_suffix(without_prefix(rest, "lognormal:"), "%"));
   if (kind == "jitter" && rest.starts_with("lognormal:") && rest.ends_with('%') && percent && *percent > 0 &&
       *percent <= kJitterMax) {
     what_if.set_jitter(*percent / 100);
@@ -138,9 +124,7 @@ Status resolve_real(Options& options) {
   }
   if (options.subcommand() != Subcommand::kRun || options.config.inference()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--real = {} chooses the replicas that run in a training job with the device clock of all "
-                            "--num-replicas; {} has no such clock, so leave it out",
-                            real, options.config.inference() ? "inference" : "this subcommand"));
+                fmt::format("--real = {} applies only to training jobs and their --dry-run; leave it out here", real));
   }
   if (real > all) {
     return fail(ErrorCode::kUsage, fmt::format("--real = {} is more than --num-replicas = {}; give the number of "
@@ -166,26 +150,28 @@ Status resolve_what_if(Options& options) {
     return fail(ErrorCode::kUsage,
                 "--what-if applies to training jobs, their --dry-run, profile and scale; leave it out here");
   }
-  const auto exists = [&](std::uint32_t replica, const std::string& place) -> Status {
+  const auto check = [&](std::uint64_t replica, const std::string& place) -> Status {
     // Each row of scale is such a job, and small ones lack some of the replicas.
     if (replica < replicas || options.subcommand() == Subcommand::kScale) {
       return {};
     }
     return fail(ErrorCode::kUsage,
-                fmt::format("--what-if: there is no {}; the job has replicas 0 to {}{}", place, grouped(replicas - 1),
-                            place.starts_with("host") ? ", and a host has 16 IPUs" : ""));
+                fmt::format("--what-if: {} does not exist; the job has replicas 0 to {}{}", place,
+                            grouped(replicas - 1), place.starts_with("host") ? ", and a host has 16 IPUs" : ""));
   };
   for (const proto::Slowdown& slowdown : what_if.slowdowns()) {
-    POPRUN_TRY(exists(slowdown.last_replica(), fmt::format("replica {}", slowdown.last_replica())));
+    POPRUN_TRY(check(slowdown.last_replica(), fmt::format("replica {}", slowdown.last_replica())));
   }
   for (proto::Loss& loss : *what_if.mutable_losses()) {
+    if (!loss.has_host()) {
+      POPRUN_TRY(check(loss.replica(), fmt::format("replica {}", loss.replica())));
+      continue;
+    }
     // A POD16 has one host, and a POD64 up to four (Graphcore's datasheets).
     constexpr std::uint64_t kIpusOfAHost = 16;
-    const bool is_host = loss.place().starts_with("host");
-    const auto number = std::stoull(loss.place().substr(is_host ? 4 : 7));
-    const std::uint64_t replica = is_host ? number * kIpusOfAHost / topology.ipus_per_replica() : number;
-    loss.set_replica(static_cast<std::uint32_t>(std::min<std::uint64_t>(replica, UINT32_MAX)));
-    POPRUN_TRY(exists(loss.replica(), loss.place()));
+    const std::uint64_t first = loss.host() * kIpusOfAHost / topology.ipus_per_replica();
+    POPRUN_TRY(check(first, fmt::format("host {}", loss.host())));
+    loss.set_replica(static_cast<std::uint32_t>(std::min(first, kNoReplica)));
   }
   if (what_if.losses_size() > 0 && options.checkpoints.every.seconds > 0) {
     return fail(ErrorCode::kUsage,

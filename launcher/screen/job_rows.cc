@@ -40,8 +40,9 @@ std::string disturbed_text(const proto::DisturbedTime& time) {
   text +=
       fmt::format("; {} for the job, {}", run_time_text(time.total_seconds()), rate_text(time.samples_per_second()));
   if (time.losses() > 0) {
-    text += fmt::format("; {} of it after {}, with {} again", run_time_text(time.lost_seconds()),
-                        time.losses() == 1 ? "a loss" : fmt::format("{} losses", time.losses()),
+    const bool one = time.losses() == 1;
+    text += fmt::format("; {} {} of it and {} {}", one ? "a loss costs" : fmt::format("{} losses cost", time.losses()),
+                        run_time_text(time.lost_seconds()), one ? "repeats" : "repeat",
                         counted(time.repeated_steps(), "step"));
   }
   return text;

@@ -160,7 +160,7 @@ Status answer_profile(const proto::ProfileQuestion& question, proto::ProfileAnsw
   for (proto::IpuMemory& memory : *program.mutable_memory()) {
     memory.clear_layout();  // The report contains the parts that were requested.
   }
-  proto::Profile profile = compiled_profile(program, config, length);
+  proto::Profile profile = compiled_profile(program, config, device_time(program, config, length));
   profile.mutable_report()->Swap(&report);
   times.end("report");
   profile.SerializeToString(answer.mutable_profile());

@@ -286,8 +286,8 @@ proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) 
 
 }  // namespace
 
-proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config, const JobLength& length,
-                                const proto::DeviceTime* device) {
+proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config,
+                                const proto::DeviceTime& device) {
   proto::Profile profile;
   profile.set_version(POPRUN_VERSION);
   (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
@@ -300,7 +300,7 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
   }
   profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
   *profile.mutable_batch_sizes() = batch_sizes(config);
-  *profile.mutable_device() = device == nullptr ? device_time(program, config, length) : *device;
+  *profile.mutable_device() = device;
   return profile;
 }
 
@@ -316,7 +316,7 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
                                                                    communicator));
   POPRUN_ASSIGN(const std::vector<std::int64_t> marks, highest_marks(used(result), communicator));
 
-  proto::Profile profile = compiled_profile(program, config, length, &device);
+  proto::Profile profile = compiled_profile(program, config, device);
   for (const std::int64_t mark : marks) {
     profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }

@@ -20,19 +20,17 @@ Result<std::unique_ptr<TimedJob>> TimedJob::compile(const JobInputs& inputs,
   proto::RunConfig config = inputs.config;
   config.mutable_topology()->set_num_replicas(config.topology().timed_replicas());
   config.mutable_topology()->clear_timed_replicas();
-  const auto fails = [&config](Error error) {
+  const auto compiled = [&]() -> Result<Program> {
+    POPRUN_ASSIGN(CompileOptions options, compile_options(config, inputs.dataset, inputs.onnx));
+    options.initialised_here = initialised_here;
+    return compile_job({config, inputs.dataset, inputs.onnx}, options);
+  };
+  Result<Program> program = compiled();
+  if (!program) {
+    Error error = std::move(program.error());
     error.message =
         fmt::format("the job of {} (--real): {}", counted(config.topology().num_replicas(), "replica"), error.message);
     return tl::unexpected<Error>{std::move(error)};
-  };
-  Result<CompileOptions> options = compile_options(config, inputs.dataset, inputs.onnx);
-  if (!options) {
-    return fails(std::move(options.error()));
-  }
-  options->initialised_here = initialised_here;
-  Result<Program> program = compile_job({config, inputs.dataset, inputs.onnx}, *options);
-  if (!program) {
-    return fails(std::move(program.error()));
   }
   return std::make_unique<TimedJob>(std::move(config), std::move(*program));
 }

@@ -147,6 +147,7 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus, const std::vec
 
 namespace {
 
+/// Models the halves within each domain, then one ring between the domains, shared by the IPUs of a replica.
 DeviceTime hierarchical(const Device& device, Bytes bytes, std::int64_t replicas, std::int64_t ipus_per_replica,
                         std::initializer_list<CollectiveHalf> halves) {
   const std::int64_t replicas_per_domain =

@@ -174,12 +174,8 @@ class Walk {
     }
   }
 
-  /// Returns the cost of a step at the replica's pace.
-  [[nodiscard]] proto::Cost cost_of(const proto::Step& step) const {
-    proto::Cost cost = step.cost();
-    if (pace_ == kUsualPace || is_between_replicas(step)) {
-      return cost;
-    }
+  /// Returns the cost of a step of own work at the replica's pace.
+  [[nodiscard]] proto::Cost slowed(proto::Cost cost) const {
     const auto paced = [this](std::uint64_t length) { return (length * pace_ + kUsualPace - 1) / kUsualPace; };
     cost.set_sync_cycles(paced(cost.sync_cycles()));
     cost.set_exchange_cycles(paced(cost.exchange_cycles()));
@@ -191,7 +187,11 @@ class Walk {
   }
 
   void on_ipu(const proto::Step& step, std::uint32_t ipu) {
-    const proto::Cost cost = cost_of(step);
+    const bool is_usual = pace_ == kUsualPace || is_between_replicas(step);
+    is_usual ? on_ipu(step, step.cost(), ipu) : on_ipu(step, slowed(step.cost()), ipu);
+  }
+
+  void on_ipu(const proto::Step& step, const proto::Cost& cost, std::uint32_t ipu) {
     const bool by_io_tiles = step.transfer() != proto::TRANSFER_IN_ORDER;
     proto::Cost spent = by_io_tiles ? before_exchange(step, cost, ipu) : proto::Cost{};
     spent.set_flops(cost.flops());

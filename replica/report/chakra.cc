@@ -44,8 +44,8 @@ class Tracer {
     proto::ChakraTrace trace;
     std::vector<std::uint64_t> needs;       ///< Nodes on which the next one depends.
     std::vector<std::uint64_t> background;  ///< Collectives that nothing has awaited yet.
-    std::string work;                       ///< The first step since the last node; empty if there is none.
     std::uint64_t steps = 0;                ///< Steps since the last node.
+    std::string work;                       ///< The first of them.
     std::uint64_t cycles = 0;               ///< Since the beginning of the function.
     std::uint64_t begun = 0;                ///< `cycles` at the end of the last node.
     std::uint64_t flops = 0;
@@ -117,6 +117,10 @@ class Tracer {
     return program_.tensors(static_cast<int>(tensor)).bytes();
   }
 
+  [[nodiscard]] std::uint32_t ipu_of(std::uint32_t tensor) const {
+    return program_.tensors(static_cast<int>(tensor)).placement().ipu();
+  }
+
   Node& add_node(Ipu& ipu, ChakraProtoMsg::NodeType type, std::string name) {
     const auto id = static_cast<std::uint64_t>(ipu.trace.nodes_size());
     Node& node = *ipu.trace.add_nodes();
@@ -153,29 +157,16 @@ class Tracer {
     end_work(ipu);
     // The bytes of a member before the exchange: those of its shards before an all-gather.
     std::uint64_t bytes = 0;
-    ChakraProtoMsg::CollectiveCommType type = ChakraProtoMsg::ALL_REDUCE;
-    const StepTensors tensors = tensors_of(step);
-    const auto here = [&](std::uint32_t tensor) {
-      return program_.tensors(static_cast<int>(tensor)).placement().ipu() == number ? bytes_of(tensor) : 0;
-    };
-    std::uint64_t read = 0;
-    std::uint64_t written = 0;
-    for (const std::uint32_t tensor : tensors.reads) {
-      read += here(tensor);
+    for (const std::uint32_t tensor : tensors_of(step).reads) {
+      bytes += ipu_of(tensor) == number ? bytes_of(tensor) : 0;
     }
-    for (const std::uint32_t tensor : tensors.writes) {
-      written += here(tensor);
-    }
+    ChakraProtoMsg::CollectiveCommType type = ChakraProtoMsg::ALL_GATHER;
     if (step.has_all_reduce()) {
-      bytes = std::max(read, written);
+      type = ChakraProtoMsg::ALL_REDUCE;
     } else if (step.has_reduce_scatter() || step.has_scatter_rows()) {
       // A reduce-scatter within groups is also summed over the groups, for which the schema has no type.
       const bool in_groups = step.has_reduce_scatter() && step.reduce_scatter().group() % replicas_ != 0;
       type = in_groups ? ChakraProtoMsg::ALL_REDUCE : ChakraProtoMsg::REDUCE_SCATTER;
-      bytes = read;
-    } else {
-      type = ChakraProtoMsg::ALL_GATHER;
-      bytes = read;
     }
     const std::vector<std::uint64_t> before = ipu.needs;
     Node& node = add_node(ipu, ChakraProtoMsg::COMM_COLL_NODE, name_of(function, step));
@@ -193,8 +184,8 @@ class Tracer {
     const StepTensors tensors = tensors_of(step);
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> sizes;
     for (std::size_t k = 0; k < std::min(tensors.reads.size(), tensors.writes.size()); ++k) {
-      const std::uint32_t from = program_.tensors(static_cast<int>(tensors.reads[k])).placement().ipu();
-      const std::uint32_t to = program_.tensors(static_cast<int>(tensors.writes[k])).placement().ipu();
+      const std::uint32_t from = ipu_of(tensors.reads[k]);
+      const std::uint32_t to = ipu_of(tensors.writes[k]);
       if (from != to) {
         sizes[{from, to}] += std::min(bytes_of(tensors.reads[k]), bytes_of(tensors.writes[k]));
       }

@@ -24,12 +24,12 @@ function optionsOf(curve, width) {
     legend: {live: true},
     cursor: {drag: {x: true, y: false}, points: {size: 7}},
     scales: {
-      x: {time: false, distr: curve.logarithmic || curve.logarithmicX ? 3 : 1, log: 2},
-      y: {range: curve.range, distr: curve.logarithmic ? 3 : 1},
+      x: {time: false, distr: curve.logarithmic ? 3 : 1, log: 2},
+      y: {range: curve.range, distr: curve.logarithmic === 'xy' ? 3 : 1},
     },
     axes: [
       axis({values: (_, values) => values.map(numberText)}),
-      axis({size: curve.logarithmic ? 92 : 76, values: (_, values) => values.map(numberText)}),
+      axis({size: curve.logarithmic === 'xy' ? 92 : 76, values: (_, values) => values.map(numberText)}),
     ],
     series: [
       {label: curve.x, value: (_, value) => numberText(value)},
@@ -71,7 +71,7 @@ function actionsOf(plot, {shiftKey}) {
 
 /**
  * Returns a figure. curve: {title, caption, x: label, xs, series: [{label, values, colour, points, unit}], height,
- * range, logarithmic: both axes, logarithmicX}. */
+ * range, logarithmic: 'x', 'xy' or undefined}. */
 export function curveFigure(curve) {
   const place = h('div', {
     tabindex: 0,

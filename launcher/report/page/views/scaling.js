@@ -23,7 +23,7 @@ function speed(jobs, kind, colour) {
     caption: `of all replicas, on the device clock, beside those of ${counted(Number(first.replicas), 'replica')} times their number.`,
     x: 'replicas',
     xs: replicasOf(jobs),
-    logarithmic: true,
+    logarithmic: 'xy',
     series: [
       {label: `${kind} scaling`, values: values(jobs, 'samplesPerSecond'), colour, points: true},
       {label: 'without losses', values: ideal, colour: colours.ideal, points: false},
@@ -38,7 +38,7 @@ function losses(jobs) {
     caption: 'in which an IPU waits. An exchange that is hidden behind computation is not counted.',
     x: 'replicas',
     xs: replicasOf(jobs),
-    logarithmicX: true,
+    logarithmic: 'x',
     series: shown.map(([label, name, colour]) => ({
       label,
       values: jobs.map((job) => (100 * Number(job[name] ?? 0)) / job.stepSeconds),

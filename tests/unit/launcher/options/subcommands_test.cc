@@ -90,8 +90,8 @@ TEST(Scale, RefusesNumbersThatDoNotSuitTheJob) {
               StartsWith("--replicas = 3: "));
   EXPECT_THAT(error_of({"train.cfg", "--replicas", "2"}), HasSubstr("--replicas belongs to the subcommand scale"));
   EXPECT_EQ(error_of({"-n", "4097", "train.cfg"}),
-            "--num-replicas = 4097: a job can have at most 4,096 replicas; the subcommands estimate and scale plan "
-            "more, and --real runs a few of more");
+            "--num-replicas = 4097: a job can have at most 4,096 replicas; estimate and scale plan larger jobs, "
+            "and --real N runs only N of the replicas");
 }
 
 TEST(NextCommand, ContinuesWithTheSameJob) {

@@ -43,11 +43,11 @@ TEST(Real, IsRefusedWhereItMeansNothing) {
   EXPECT_EQ(error_of({"-n", "4", "--real", "16"}),
             "--real = 16 is more than --num-replicas = 4; give the number of replicas that run, out of all of them");
   for (const char* word : {"scale", "estimate", "check", "profile"}) {
-    EXPECT_THAT(error_of({word, "-n", "4", "--real", "2"}), HasSubstr("--real = 2 chooses the replicas that run"))
+    EXPECT_THAT(error_of({word, "-n", "4", "--real", "2"}), HasSubstr("--real = 2 applies only to training jobs"))
         << word;
   }
   EXPECT_THAT(error_of({"--model.mode", "inference", "-n", "4", "--real", "2"}),
-              HasSubstr("inference has no such clock"));
+              HasSubstr("--real = 2 applies only to training jobs"));
 }
 
 TEST(WhatIf, ReadsAllKindsOfDisturbances) {
@@ -128,9 +128,9 @@ TEST(WhatIf, RefusesOtherText) {
 
 TEST(WhatIf, NamesPlacesThatTheJobLacks) {
   EXPECT_EQ(error_of({"-n", "16", "--what-if", "slow=16:2x"}),
-            "--what-if: there is no replica 16; the job has replicas 0 to 15");
+            "--what-if: replica 16 does not exist; the job has replicas 0 to 15");
   EXPECT_EQ(error_of({"-n", "16", "--what-if", "dead=host1@step2,restart"}),
-            "--what-if: there is no host1; the job has replicas 0 to 15, and a host has 16 IPUs");
+            "--what-if: host 1 does not exist; the job has replicas 0 to 15, and a host has 16 IPUs");
   EXPECT_TRUE(parse({"-n", "32", "--real", "2", "--what-if", "dead=host1@step2,restart"})) << "replicas of the clock";
   EXPECT_TRUE(parse({"scale", "--replicas", "16,64", "--what-if", "slow=37:2x"})) << "only some rows have replica 37";
 }

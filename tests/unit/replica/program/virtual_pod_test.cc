@@ -161,11 +161,10 @@ TEST(VirtualPod, ASlowReplicaStretchesOnlyTheStepsInWhichItIsSlow) {
 
   EXPECT_GT(slowed, usual);
   EXPECT_LT(slowed.count() * 10, usual.count() * 13) << "the all-reduce is not slower";
-  for (const auto& [step, expected] :
-       {std::pair{1U, usual}, {4U, usual}, {5U, slowed}, {6U, slowed}, {7U, usual}}) {
+  for (const auto& [step, expected] : {std::pair{1U, usual}, {4U, usual}, {5U, slowed}, {6U, slowed}, {7U, usual}}) {
     EXPECT_EQ(pod.time_of("train", step), expected) << step;
   }
-  EXPECT_EQ(VirtualPod(program, what_if, 37, 1).time_of("train", 5), usual) << "there is no replica 37";
+  EXPECT_EQ(VirtualPod(program, what_if, 37, 1).time_of("train", 5), usual) << "the job ends at replica 36";
 }
 
 TEST(VirtualPod, OverlappingSlowdownsMultiply) {
@@ -242,8 +241,8 @@ TEST(VirtualPod, ALossCostsItsStepDetectionRestartReadingAndTheStepsSinceTheChec
   EXPECT_NEAR(job.total_seconds(), device_seconds(program, step * 45 + wait + time_of("load")) + 45 * 0.5, 1e-9);
   EXPECT_NEAR(job.lost_seconds(), device_seconds(program, step * 5 + wait + time_of("load")) + 5 * 0.5, 1e-9);
   EXPECT_DOUBLE_EQ(job.slowest_step_seconds(), device_seconds(program, step) + 0.5);
-  EXPECT_EQ(VirtualPod(program, what_if, 48, 1).job(40, 64, 0).losses(), 0U) << "there is no replica 48";
-  EXPECT_EQ(VirtualPod(program, what_if, 64, 1).job(24, 64, 0).losses(), 0U) << "there is no step 25";
+  EXPECT_EQ(VirtualPod(program, what_if, 48, 1).job(40, 64, 0).losses(), 0U) << "the job ends at replica 47";
+  EXPECT_EQ(VirtualPod(program, what_if, 64, 1).job(24, 64, 0).losses(), 0U) << "the job ends before step 25";
 
   what_if.clear_checkpoint_every_steps();
   EXPECT_EQ(VirtualPod(program, what_if, 64, 1).job(40, 64, 0).repeated_steps(), 24U) << "the job begins anew";
