@@ -53,7 +53,10 @@ void use_half(Graph& graph, const PrecisionOptions& options) {
       return;
     }
     const bool stores_half = graph.tensor(operation.outputs[0]).type.data == DataType::kF16;
-    if (stores_half && options.stochastic_rounding) {
+    // Operators that only move numbers round none: every number that they read is a float16 already.
+    const auto is_half = [&](TensorId input) { return graph.tensor(input).type.data == DataType::kF16; };
+    const bool moves = op->view != nullptr && std::ranges::all_of(operation.inputs, is_half);
+    if (stores_half && options.stochastic_rounding && !moves) {
       operation.attributes.set("stochastic", graph.tensor(operation.outputs[0]).name);
     }
     if (!stores_half && partials_of(operation.attributes) == Precision::kHalf) {

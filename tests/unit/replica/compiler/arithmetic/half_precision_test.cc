@@ -449,6 +449,27 @@ TEST(HalfPrecision, PartialSumsAreThoseOfTheNarrowestSetting) {
   EXPECT_NE(mixed, floats);
 }
 
+TEST(StochasticRounding, IsOnlyOfStepsThatRound) {
+  proto::RunConfig job = config(2, 4);
+  job.mutable_model()->set_precision("half");
+  job.mutable_training()->set_stochastic_rounding(true);
+  const auto program = compile(*compile_options(job, dataset()));
+  ASSERT_TRUE(program) << program.error().message;
+  std::size_t moves = 0;
+  std::size_t rounding = 0;
+  for (const proto::Step& step : find_function(*program, "train")->steps()) {
+    const Operator* op = find_operator(step.execute().operation());
+    const bool rounds = step.execute().attributes().find("stochastic=") != std::string::npos;
+    if (op != nullptr && op->view != nullptr) {
+      EXPECT_FALSE(rounds) << step.execute().name() << " only moves numbers";
+      ++moves;
+    }
+    rounding += rounds ? 1U : 0U;
+  }
+  EXPECT_GE(moves, 1U);
+  EXPECT_GE(rounding, 8U);
+}
+
 TEST(HalfPrecision, GivesEveryReplicaTheSameWeights) {
   for (const bool stochastic : {false, true}) {
     proto::RunConfig job = half_config(3, 4);
