@@ -385,6 +385,7 @@ std::vector<std::string> check_together(Options& options) {
   check(check_trace(options));
   check(resolve_instances(options));
   check(resolve_what_if(options));
+  check(check_corruption(options));
   resolve_checkpoints(options);
   check(check_connections(options));
   return broken;

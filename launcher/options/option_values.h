@@ -153,6 +153,11 @@ struct Disturbance {
   [[nodiscard]] Read<proto::WhatIf> read(const std::string& text) const;
 };
 
+/// REPLICA:TENSOR@STEP. The name of a tensor may contain ':' and '@'.
+struct FlippedBit {
+  [[nodiscard]] Read<proto::BitFlip> read(const std::string& text) const;
+};
+
 /// TILE, which means this tile of every IPU, or IPU:TILE.
 struct TileName {
   [[nodiscard]] Read<NamedTile> read(const std::string& text) const;

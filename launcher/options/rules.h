@@ -78,6 +78,10 @@ Status resolve_real(Options& options);
 /// checkpoints. Requires: resolve_real. Errors: kUsage; the message names the place and the remedy.
 Status resolve_what_if(Options& options);
 
+/// Checks that the job can replay steps and has the replicas whose bits are flipped (--replay-every, --flip-bit).
+/// Requires: resolve_real. Errors: kUsage; the message gives the remedy.
+Status check_corruption(const Options& options);
+
 bool is_half(const Options& options);
 
 /// Checks and completes the options of subcommands. Errors: kUsage if they contradict each other or the job.

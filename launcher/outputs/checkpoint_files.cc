@@ -109,6 +109,7 @@ void even_out(proto::RunConfig& config) {
   config.mutable_device()->clear_price();
   config.mutable_topology()->clear_timed_replicas();  // This and the next change only the device clock.
   config.clear_what_if();
+  config.clear_corruption();
 }
 
 /// Returns the first difference in a form such as "training.learning-rate: 0.05 -> 0.1", or "" if there is none.

@@ -13,6 +13,7 @@
 
 #include "replica/base/sha256.h"
 #include "replica/graph/types.h"
+#include "replica/loops/value_place.h"
 #include "replica/machine/machine.h"
 
 namespace poprun {
@@ -29,51 +30,6 @@ std::size_t elements_of(const proto::Tensor& tensor) {
   const auto type = parse_type(tensor.type());
   POPRUN_CHECK(type.has_value());
   return static_cast<std::size_t>(type->elements());
-}
-
-/// A step and the function that contains it; both are null if there is no such step.
-struct Found {
-  const proto::Function* function = nullptr;
-  const proto::Step* step = nullptr;
-};
-
-const proto::Step* find_step(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t number) {
-  for (const proto::Step& step : steps) {
-    if (step.number() == number) {
-      return &step;
-    }
-    if (const proto::Step* inner = find_step(step.repeat().steps(), number); inner != nullptr) {
-      return inner;
-    }
-  }
-  return nullptr;
-}
-
-Found find_step(const Program& program, std::uint32_t number) {
-  for (const proto::Function& function : program.functions()) {
-    if (const proto::Step* step = find_step(function.steps(), number); step != nullptr) {
-      return {&function, step};
-    }
-  }
-  return {};
-}
-
-std::string operation_text(const proto::Step& step) {
-  if (step.has_execute()) {
-    return step.execute().operation();
-  }
-  const MachineOperation* operation = find_machine_operation(step);
-  return std::string(operation == nullptr ? "step" : operation->kind);
-}
-
-/// Returns the place of a step, as a phrase. `batch` is the word for the samples that a part computes together.
-std::string place_text(const proto::Function& function, std::string_view batch, std::uint32_t index) {
-  if (!function.has_part()) {
-    return fmt::format("function '{}'", function.name());
-  }
-  return fmt::format("{} {}, {} part of stage {} on IPU {}", batch, index + 1,
-                     function.part().backward() ? "backward" : "forward", function.part().stage(),
-                     function.part().ipu());
 }
 
 }  // namespace
@@ -176,14 +132,14 @@ void ValueTrace::end(const StepReport& report, Engine& engine) {
   if (report.step == step_ && traced_ == Of::kEvaluation) {
     watch(engine);
   } else if (engine_ != nullptr) {
-    engine.set_observer(nullptr);
+    engine.remove_observer(*this);
     engine_ = nullptr;
   }
 }
 
 void ValueTrace::watch(Engine& engine) {
   engine_ = &engine;
-  engine.set_observer(this);
+  engine.add_observer(*this);
 }
 
 void ValueTrace::before(const proto::Step& /*step*/) {}
@@ -227,20 +183,13 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
   for_each(*this, [&](const Key& key, const Value& value) {
     const auto found = others.find(key);
     if (found != others.end() && found->second->digest != value.digest) {
-      difference = other.text_of(*found->second);
+      const Value& theirs = *found->second;
+      difference = text_of(other.program_, {theirs.tensor, theirs.micro_batch, theirs.step},
+                           traced_ == Of::kStep ? "micro-batch" : "batch");
     }
     return !difference;
   });
   return difference;
-}
-
-std::string ValueTrace::text_of(const Value& value) const {
-  const auto [function, step] = find_step(program_, value.step);
-  const std::string& name = program_.tensors(static_cast<int>(value.tensor)).name();
-  return step == nullptr
-             ? fmt::format("'{}'", name)
-             : fmt::format("'{}' of {} in {}", name, operation_text(*step),
-                           place_text(*function, traced_ == Of::kStep ? "micro-batch" : "batch", value.micro_batch));
 }
 
 }  // namespace poprun

@@ -112,8 +112,6 @@ class ValueTrace final : public StepWatcher, private StepObserver {
   void broken_off(const proto::Step& step) override;
   [[nodiscard]] bool sees_every_round() const override { return true; }
 
-  [[nodiscard]] std::string text_of(const Value& value) const;
-
   const Program& program_;
   std::uint64_t step_;
   Of traced_;

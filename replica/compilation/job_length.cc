@@ -113,6 +113,10 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
   for (const proto::DumpRequest& request : config.report().dump_tensors()) {
     options.dumps.push_back({request.pattern(), request.step()});
   }
+  options.replay_every = config.corruption().replay_every();
+  for (const proto::BitFlip& flip : config.corruption().flips()) {
+    options.bit_flips.push_back({flip.replica(), flip.tensor(), flip.step()});
+  }
   options.engine = {.seed = training.seed(),
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite(),

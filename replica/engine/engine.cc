@@ -33,32 +33,57 @@ Result<std::unique_ptr<Engine>> Engine::create(const Program& program, Communica
   return engine;
 }
 
-Status Engine::run(const std::string& function) {
-  const auto found = functions_.find(function);
-  POPRUN_CHECK(found != functions_.end());
+void Engine::begin_function() {
   moment_.micro_batch = 0;
   round_ = 0;
   last_ = true;
   entry_ = 0;
   sharing_.begin_function();
-  POPRUN_TRY(run_steps(found->second.steps));
+}
+
+Status Engine::run(const std::string& function, const EngineBreak& pause) {
+  const auto found = functions_.find(function);
+  POPRUN_CHECK(found != functions_.end());
+  const std::span<Prepared> steps = found->second.steps;
+  begin_function();
+  if (pause.work) {
+    POPRUN_TRY(run_steps(steps.first(pause.before_step)));
+    POPRUN_TRY(pause.work());
+  }
+  POPRUN_TRY(run_steps(steps.subspan(pause.before_step)));
   POPRUN_TRY(meet_if_needed({.reads = true}));  // The host may read everything.
   device_time_ += options_.clock ? options_.clock(function, moment_.step + 1) : found->second.device_time;
   return {};
 }
 
-Status Engine::run_steps(std::vector<Prepared>& steps) {
+Status Engine::rehearse(const std::string& function, std::size_t steps, ReplicaId as, StepObserver& observer) {
+  const auto found = functions_.find(function);
+  POPRUN_CHECK(found != functions_.end());
+  begin_function();
+  is_rehearsal_ = true;
+  const std::uint32_t self = std::exchange(moment_.replica, index_of(as));
+  std::vector<StepObserver*> observers = std::exchange(observers_, {&observer});
+  const Status ran = run_steps(std::span(found->second.steps).first(steps));
+  observers_ = std::move(observers);
+  moment_.replica = self;
+  is_rehearsal_ = false;
+  return ran;
+}
+
+Status Engine::run_steps(std::span<Prepared> steps) {
   for (Prepared& prepared : steps) {
-    const bool observed = observer_ != nullptr && (last_ || observer_->sees_every_round());
+    const auto tell = [&, last = last_](void (StepObserver::*event)(const proto::Step&)) {
+      for (StepObserver* observer : observers_) {
+        if (last || observer->sees_every_round()) {
+          (observer->*event)(*prepared.step);
+        }
+      }
+    };
     POPRUN_TRY(meet_if_needed(prepared.sharing));
-    if (observed) {
-      observer_->before(*prepared.step);
-    }
+    tell(&StepObserver::before);
     POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
     sharing_.after(prepared.sharing);
-    if (observed) {
-      observer_->after(*prepared.step);
-    }
+    tell(&StepObserver::after);
     POPRUN_TRY(reduce_early(prepared));
     for (const std::uint32_t tensor : prepared.step->releases()) {
       if (tiles_) {
@@ -79,6 +104,9 @@ Status Engine::meet_if_needed(const Sharing::Use& use) {
 }
 
 Status Engine::reduce_early(const Prepared& prepared) {
+  if (is_rehearsal_) {
+    return {};  // No sum is needed.
+  }
   early_.add(prepared.completes);
   if (prepared.completes.empty() || !early_.is_due()) {
     return {};
@@ -89,16 +117,12 @@ Status Engine::reduce_early(const Prepared& prepared) {
 template <typename Collective>
 Status Engine::exchange(std::string_view activity, const Collective& collective) {
   activity_(activity);
-  if (observer_ != nullptr) {
-    observer_->before_exchange();
-  }
+  std::ranges::for_each(observers_, [](StepObserver* observer) { observer->before_exchange(); });
   {
     const Stopwatch stopwatch(wall_.exchange);
     POPRUN_TRY(collective());
   }
-  if (observer_ != nullptr) {
-    observer_->after_exchange(sharing_.host()->size());
-  }
+  std::ranges::for_each(observers_, [&](StepObserver* o) { o->after_exchange(sharing_.host()->size()); });
   activity_(kComputing);
   return {};
 }
@@ -205,9 +229,7 @@ Status Engine::execute(Prepared& prepared) {
       if (tiles_) {
         scatter_results(prepared);
       }
-      if (observer_ != nullptr) {
-        observer_->broken_off(*prepared.step);
-      }
+      std::ranges::for_each(observers_, [&](StepObserver* observer) { observer->broken_off(*prepared.step); });
       return judge_->blame(tensor, *found, step, before);
     }
   }
@@ -265,6 +287,20 @@ void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
                                          : images_->of(tensor);
   std::ranges::copy(bytes, image.begin());
   if (tiles_ && !target.has_residence()) {
+    tiles_->scatter(tensor, image);
+  }
+}
+
+void Engine::flip_bit(std::uint32_t tensor, std::size_t element) {
+  const std::size_t width = width_of(tensor);
+  // In a little-endian number, the exponent of f32 begins at bit 23, and that of f16 at bit 10.
+  const std::size_t bit = width == 4 ? 23 : width == 2 ? 10 : 0;
+  const std::span<std::byte> image = images_->is_shared(tensor) ? images_->writable(tensor) : images_->of(tensor);
+  if (tiles_) {
+    tiles_->gather(tensor, image);
+  }
+  image[element * width + bit / 8] ^= std::byte{1} << bit % 8;
+  if (tiles_) {
     tiles_->scatter(tensor, image);
   }
 }

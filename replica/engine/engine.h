@@ -67,6 +67,12 @@ struct EngineOptions {
   std::function<Cycles(std::string_view function, std::uint64_t step)> clock = {};
 };
 
+/// Work between two steps of a function: before the step with this index.
+struct EngineBreak {
+  std::size_t before_step = 0;
+  std::function<Status()> work;  ///< May rehearse. All replicas must do the same exchanges.
+};
+
 /// Wall time that the replica spent on each activity, in seconds.
 struct WallSeconds {
   double compute = 0;
@@ -98,8 +104,14 @@ class Engine final : private Machine {
 
   /// Runs one function to its end. Errors: those of the communicator and the host; kData for a result that is not
   /// finite (EngineOptions::check_finite) or an index that is out of range (EngineOptions::check_indices), naming
-  /// operator, tensor, step and replica. Requires: the Program has the function.
-  Status run(const std::string& function);
+  /// operator, tensor, step and replica; those of the break. Requires: the Program has the function, with more steps
+  /// than the break's.
+  Status run(const std::string& function, const EngineBreak& pause = {});
+
+  /// Runs the first `steps` steps of a function with the random numbers of replica `as`, and takes no device time. Only
+  /// `observer` watches. The values that it overwrites are lost. Collective if the steps are. Errors and requirements:
+  /// those of `run`.
+  Status rehearse(const std::string& function, std::size_t steps, ReplicaId as, StepObserver& observer);
 
   /// Returns the device time since the engine was created, or since `reset_clocks`.
   [[nodiscard]] Cycles device_time() const { return device_time_; }
@@ -117,8 +129,10 @@ class Engine final : private Machine {
   /// Returns the high-water marks of each IPU's tiles. The result is empty unless the Program has a layout of tiles.
   [[nodiscard]] std::vector<std::vector<Bytes>> tile_high_water() const;
 
-  /// Sets the observer of all further steps, or removes it (null). An observer must live until it is replaced.
-  void set_observer(StepObserver* observer) { observer_ = observer; }
+  /// Adds or removes an observer of all further steps. Observers are called in the order in which they were added.
+  void add_observer(StepObserver& observer) { observers_.push_back(&observer); }
+  void remove_observer(StepObserver& observer) { std::erase(observers_, &observer); }
+  void remove_observers() { observers_.clear(); }
 
   /// The value of a variable while no function runs: its own bytes, or the bytes of the tensor in which it resides.
   struct Resident {
@@ -136,6 +150,13 @@ class Engine final : private Machine {
 
   /// Returns a tensor's bytes, for inspection. Requires: the Program has the tensor.
   [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const;
+
+  /// Returns whether replicas of this host share the variable's image.
+  [[nodiscard]] bool is_shared(std::uint32_t id) const override { return images_->is_shared(id); }
+
+  /// Inverts one bit of a tensor's element, as a fault of the memory would: the lowest bit of the exponent if elements
+  /// are floating-point numbers. Requires: the tensor has the element and is not off-chip.
+  void flip_bit(std::uint32_t tensor, std::size_t element);
 
   /// Returns the index of the micro-batch that the running step belongs to; 0 outside of micro-batches.
   [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }
@@ -180,7 +201,8 @@ class Engine final : private Machine {
   void bind_scratch(std::vector<Prepared>& steps);
   void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last);
 
-  Status run_steps(std::vector<Prepared>& steps);
+  void begin_function();
+  Status run_steps(std::span<Prepared> steps);
   Status run_step(Prepared& prepared);
   Status meet_if_needed(const Sharing::Use& use);
   Status reduce_early(const Prepared& prepared);
@@ -195,7 +217,6 @@ class Engine final : private Machine {
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
   [[nodiscard]] std::size_t width_of(std::uint32_t id) const;
   [[nodiscard]] TensorPart part_to_write(std::uint32_t id) const override;
-  [[nodiscard]] bool is_shared(std::uint32_t id) const override { return images_->is_shared(id); }
   [[nodiscard]] HostTensor draft(std::uint32_t id) const override;
   void publish(std::uint32_t id) const override;
   void write_part(std::uint32_t id, std::span<const std::byte> whole) const;
@@ -230,7 +251,8 @@ class Engine final : private Machine {
   Moment moment_;
   std::optional<StrayIndex> stray_;  ///< Found by the last operator.
   std::string stray_index_;
-  StepObserver* observer_ = nullptr;
+  std::vector<StepObserver*> observers_;
+  bool is_rehearsal_ = false;
   std::uint32_t round_ = 0;  ///< Round of the running repeat.
   std::uint32_t entry_ = 0;  ///< Offset added to the entries of remote buffers.
   bool last_ = true;         ///< Whether the running steps run for the last time in this function.

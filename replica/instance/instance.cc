@@ -139,6 +139,10 @@ Status Instance::run_replica(Communicator& communicator) {
                                               .reporter = first ? &reporter : nullptr,
                                               .initial_weights = first ? compilation_.initial_weights() : none,
                                               .streams = streams_of(communicator.self()),
+                                              .peer_stream =
+                                                  [this, self = communicator.self()](ReplicaId peer, std::uint64_t at) {
+                                                    return open_stream(self, peer, JobStream::kTrain, at);
+                                                  },
                                               .watcher = trace.get(),
                                               .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
                                               .state = first ? &state : nullptr});
@@ -175,7 +179,7 @@ Status Instance::run_replica(Communicator& communicator) {
 }
 
 StreamFactory Instance::streams_of(ReplicaId self) {
-  return [this, self](JobStream stream, std::uint64_t first) { return open_stream(self, stream, first); };
+  return [this, self](JobStream stream, std::uint64_t first) { return open_stream(self, self, stream, first); };
 }
 
 Status Instance::check_job(Communicator& communicator) {
@@ -299,11 +303,12 @@ Result<LoopResult> Instance::run_loop(const Program& program, const LoopPorts& p
   return InferenceLoop(program, options, ports, *outfeed).run();
 }
 
-std::unique_ptr<HostStream> Instance::open_stream(ReplicaId self, JobStream stream, std::uint64_t first) {
+std::unique_ptr<HostStream> Instance::open_stream(ReplicaId self, ReplicaId of, JobStream stream,
+                                                  std::uint64_t first) {
   return hostio::open_host_stream({.address = reply_.hostio_address(),
                                    .token = environment_.token,
                                    .identity = data_identity_,
-                                   .selection = selection_of(reply_.config(), reply_.dataset(), stream, index_of(self)),
+                                   .selection = selection_of(reply_.config(), reply_.dataset(), stream, index_of(of)),
                                    .first_sequence = first,
                                    .prefetch_batches = reply_.config().data().prefetch_batches(),
                                    .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),

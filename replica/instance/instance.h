@@ -69,7 +69,7 @@ class Instance {
 
   Result<LoopResult> run_loop(const Program& program, const LoopPorts& ports);
 
-  std::unique_ptr<HostStream> open_stream(ReplicaId self, JobStream stream, std::uint64_t first);
+  std::unique_ptr<HostStream> open_stream(ReplicaId self, ReplicaId of, JobStream stream, std::uint64_t first);
 
   Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self);
 

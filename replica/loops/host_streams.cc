@@ -1,7 +1,6 @@
 #include "replica/loops/host_streams.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -50,34 +49,6 @@ std::size_t tensors_of_batch(const proto::StreamIn& reader) {
   const auto& fields = reader.fields();
   return fields.empty() ? static_cast<std::size_t>(reader.tensors_size())
                         : *std::ranges::max_element(fields) + std::size_t{1};
-}
-
-template <typename T>
-T element_at(std::string_view bytes, std::size_t i) {
-  T element{};
-  std::memcpy(&element, bytes.data() + i * sizeof(T), sizeof(T));
-  return element;
-}
-
-std::uint32_t count_integers(std::string_view bytes) {
-  std::uint32_t count = 0;
-  for (std::size_t i = 0; i < bytes.size() / sizeof(std::int32_t); ++i) {
-    count += element_at<std::int32_t>(bytes, i) >= 0 ? 1U : 0U;
-  }
-  return count;
-}
-
-std::uint32_t count_samples(std::string_view bytes, std::size_t samples) {
-  const std::size_t row = bytes.size() / sizeof(float) / samples;
-  std::uint32_t count = 0;
-  for (std::size_t sample = 0; sample < samples; ++sample) {
-    bool known = true;
-    for (std::size_t i = 0; i < row; ++i) {
-      known = known && !std::isnan(element_at<float>(bytes, sample * row + i));
-    }
-    count += known ? 1U : 0U;
-  }
-  return count;
 }
 
 }  // namespace
@@ -170,45 +141,6 @@ Status BatchWindow::write(const StreamPart& part) {
     ++first_;
   }
   return {};
-}
-
-Note unequal_labels_note(std::int32_t fewest, std::int32_t most) {
-  return {
-      "loss.unequal-labels",
-      fmt::format("the micro-batches (or compute batches) of a step have {} to {} labels each, and their mean losses "
-                  "are averaged, so a label counts for more in a batch with few labels; training.loss-mean = "
-                  "tokens weights all labels of a step equally",
-                  fewest, most),
-      {{"fewest", fewest}, {"most", most}}};
-}
-
-LabelCounts::LabelCounts(std::vector<LabelTensor> tensors, std::size_t samples, std::size_t pieces)
-    : tensors_(std::move(tensors)),
-      samples_(samples),
-      pieces_(pieces),
-      sums_(tensors_.size()),
-      ranges_(tensors_.size()) {}
-
-void LabelCounts::begin_step() {
-  std::ranges::fill(sums_, 0);
-}
-
-void LabelCounts::add(const HostBatch& batch) {
-  for (std::size_t t = 0; t < tensors_.size() && tensors_[t].field < batch.tensors.size(); ++t) {
-    const std::string text = batch.tensors[tensors_[t].field].text();
-    const std::string_view bytes = text;
-    const std::size_t size = bytes.size() / pieces_;
-    for (std::size_t piece = 0; piece < pieces_; ++piece) {
-      const std::string_view part = bytes.substr(piece * size, size);
-      const std::uint32_t count =
-          tensors_[t].is_integer ? count_integers(part) : count_samples(part, samples_ / pieces_);
-      Range& range = ranges_[t];
-      range = empty_ && piece == 0 ? Range{count, count}
-                                   : Range{std::min(range.fewest, count), std::max(range.most, count)};
-      sums_[t] += count;
-    }
-  }
-  empty_ = false;
 }
 
 }  // namespace poprun

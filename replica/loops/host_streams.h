@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "replica/base/error.h"
-#include "replica/base/note.h"
 #include "replica/base/units.h"
 #include "replica/engine/engine.h"
 #include "replica/machine/host_io.h"
@@ -69,49 +68,6 @@ class BatchWindow {
   std::size_t tensors_ = 0;  ///< Tensors of each batch.
   std::uint64_t first_ = 0;  ///< Index of the oldest batch in the window.
   std::deque<Entry> window_;
-};
-
-struct LabelTensor {
-  std::string name;        ///< Name in the dataset.
-  std::size_t field = 0;   ///< Index among a batch's tensors.
-  bool is_integer = true;  ///< i32: labels >= 0 are counted. f32: every sample without a NaN is counted.
-};
-
-/// Returns the note that pieces of the data have from `fewest` to `most` labels each although their losses are
-/// averaged.
-Note unequal_labels_note(std::int32_t fewest, std::int32_t most);
-
-/// Counts, in one replica's batches, the labels over which the loss is averaged (see softmax_cross_entropy, and
-/// onnx/job_model.cc for numeric labels).
-class LabelCounts {
- public:
-  /// Batches have `samples` samples and are computed in `pieces` pieces.
-  LabelCounts(std::vector<LabelTensor> tensors, std::size_t samples, std::size_t pieces);
-
-  /// Sets the sums to zero.
-  void begin_step();
-
-  /// Counts the labels of a batch. Does not check the sizes of its tensors.
-  void add(const HostBatch& batch);
-
-  /// Returns the number of labels of each tensor in the step so far.
-  [[nodiscard]] const std::vector<std::uint64_t>& sums() const { return sums_; }
-
-  /// The fewest and the most labels in any piece since the beginning.
-  struct Range {
-    std::uint32_t fewest = 0;
-    std::uint32_t most = 0;
-  };
-  /// Returns the range of each tensor.
-  [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }
-
- private:
-  std::vector<LabelTensor> tensors_;
-  std::size_t samples_;
-  std::size_t pieces_;
-  bool empty_ = true;
-  std::vector<std::uint64_t> sums_;
-  std::vector<Range> ranges_;
 };
 
 }  // namespace poprun

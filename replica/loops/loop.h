@@ -55,6 +55,8 @@ struct LoopPorts {
   const HostWeights& initial_weights;
   /// A loop opens its first stream in its constructor, so that batches arrive while the engine is prepared.
   StreamFactory streams;
+  /// Opens the stream kTrain of another replica at batch `first`. Needed only to replay steps.
+  std::function<std::unique_ptr<HostStream>(ReplicaId peer, std::uint64_t first)> peer_stream = {};
   std::span<const std::span<std::byte>> memory = {};  ///< See Engine::create.
   StepWatcher* watcher = nullptr;                     ///< Null if there is none.
   CheckpointStore* checkpoints = nullptr;             ///< Null if none are taken.

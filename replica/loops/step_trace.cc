@@ -113,14 +113,14 @@ void StepTrace::begin(std::uint64_t step, Engine& engine) {
   }
   step_ = step;
   trace_ = empty(step, now_ns());
-  engine.set_observer(this);
+  engine.add_observer(*this);
 }
 
 void StepTrace::end(const StepReport& report, Engine& engine) {
   if (report.step != step_) {
     return;
   }
-  engine.set_observer(nullptr);
+  engine.remove_observer(*this);
   completed_ = step_;
   add(proto::TRACE_STEP, 0, 0, trace_.began_ns(), now_ns());
   finish_trace();

@@ -170,7 +170,7 @@ void TensorDump::begin(std::uint64_t step, Engine& engine) {
   engine_ = &engine;
   plan_ = &plan->second;
   report(plan_->at_begin);
-  engine.set_observer(this);
+  engine.add_observer(*this);
 }
 
 void TensorDump::end(Engine& engine) {
@@ -178,7 +178,7 @@ void TensorDump::end(Engine& engine) {
     return;
   }
   report(plan_->at_end);
-  engine.set_observer(nullptr);
+  engine.remove_observer(*this);
   plan_ = nullptr;
 }
 

@@ -1,7 +1,6 @@
 #include "replica/loops/training_loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -41,34 +40,28 @@ class Parts final : public HostStream {
   Arrived arrived_;
 };
 
-/// Label counts are exchanged as two digits of this base, so that the sums do not overflow.
-constexpr std::uint64_t kDigit = 1 << 16;
-
 }  // namespace
 
 TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports)
     : program_(program),
       options_(options),
       ports_(ports),
-      labels_(options.labels, options.batch_samples, std::max(program.compute_batches(), 1U)),
+      labels_({options.labels, options.batch_samples, std::max(program.compute_batches(), 1U)}, options.labels,
+              options.weighted_mean_of),
       train_(std::make_unique<Parts>(
           ports.streams(JobStream::kTrain, options.resume ? options.resume->step() * options.micro_batches : 0),
           [this] { return begin_part(); }, [this](const HostBatch& batch) { labels_.add(batch); })),
       batches_(program, JobStream::kTrain, *train_),
       statistics_(program),
-      state_(program, index_of(ports.communicator.self()), ports.communicator.size(), options.sharding_group) {
+      state_(program, index_of(ports.communicator.self()), ports.communicator.size(), options.sharding_group),
+      served_(&batches_) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
-  }
-  for (const LabelTensor& tensor : options_.labels) {
-    if (options_.weighted_mean_of > 0) {
-      mean_labels_.emplace_back(tensor.name);
-    }
   }
 }
 
 Result<LoopResult> TrainingLoop::run() {
-  POPRUN_TRY(plan_dump());
+  POPRUN_TRY(plan_observers());
   POPRUN_ASSIGN(const std::unique_ptr<Engine> engine,
                 load_engine(program_, ports_, *this, options_.engine, result_.steps));
   if (options_.resume) {
@@ -78,6 +71,10 @@ Result<LoopResult> TrainingLoop::run() {
   POPRUN_TRY(train(*engine));
   if (result_.steps > result_.resumed_after + 1) {
     POPRUN_TRY(note_unequal_labels());
+  }
+  if (replay_ && !result_.drained) {
+    POPRUN_TRY(replay_->compare_state(*engine, result_.steps + 1));
+    report_note(replay_->note(*engine));
   }
   result_.device_time = engine->device_time();
   result_.skipped_steps = loss_scale_.skipped();
@@ -92,10 +89,17 @@ Result<LoopResult> TrainingLoop::run() {
   return result_;
 }
 
-Status TrainingLoop::plan_dump() {
+Status TrainingLoop::plan_observers() {
   if (ports_.reporter != nullptr && !options_.dumps.empty()) {
     POPRUN_ASSIGN(auto plans, plan_dumps(program_, options_.dumps, options_.total_steps));
     dump_.emplace(program_, std::move(plans), *ports_.reporter);
+  }
+  if (!options_.bit_flips.empty()) {
+    POPRUN_ASSIGN(flips_, BitFlips::create(program_, options_.bit_flips, options_.total_steps, ports_.communicator));
+  }
+  if (options_.replay_every > 0) {
+    const auto serve = [this](BatchWindow* window) { served_ = window != nullptr ? window : &batches_; };
+    POPRUN_ASSIGN(replay_, Replay::create(program_, ports_, options_.micro_batches, serve));
   }
   return {};
 }
@@ -139,6 +143,9 @@ Status TrainingLoop::train(Engine& engine) {
     const bool ends = result_.drained || result_.steps >= options_.total_steps;
     if (ports_.checkpoints != nullptr &&
         (result_.drained || (result_.steps > result_.resumed_after && ports_.checkpoints->is_due(result_.steps)))) {
+      if (replay_ && !result_.drained) {
+        POPRUN_TRY(replay_->compare_state(engine, result_.steps + 1));  // A checkpoint must not preserve wrong weights.
+      }
       POPRUN_TRY(store(engine, /*evaluation_due=*/result_.drained && due));
     }
     if (ends) {
@@ -199,6 +206,9 @@ Status TrainingLoop::train_step(Engine& engine) {
   if (options_.scale_loss) {
     engine.set_check_finite(options_.engine.check_finite && !loss_scale_.can_fall());
   }
+  if (flips_) {
+    POPRUN_TRY(flips_->begin(result_.steps + 1, engine));
+  }
   if (dump_) {
     dump_->begin(result_.steps + 1, engine);
   }
@@ -210,12 +220,15 @@ Status TrainingLoop::train_step(Engine& engine) {
   ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
   const Status ran = run_step(engine);
   if (result_.drained) {
-    engine.set_observer(nullptr);
+    engine.remove_observers();
     return {};
   }
   POPRUN_TRY(ran);
-  POPRUN_TRY(check_labels());
+  POPRUN_TRY(labels_.check(outcome_.metrics, ports_.communicator.size(), result_.steps + 1));
   statistics_.forget();
+  if (flips_) {
+    flips_->end(engine);
+  }
   if (dump_) {
     dump_->end(engine);
   }
@@ -230,69 +243,37 @@ Status TrainingLoop::train_step(Engine& engine) {
 
 Status TrainingLoop::run_step(Engine& engine) {
   labels_.begin_step();
-  if (options_.weighted_mean_of > 0) {
-    POPRUN_TRY(share_labels());
+  if (labels_.are_shared()) {
+    const double began = now_seconds();
+    POPRUN_TRY(batches_.fetch(options_.micro_batches));
+    fetching_seconds_ += now_seconds() - began;
+    POPRUN_TRY(labels_.share(ports_.communicator));
   }
-  return engine.run(name_of(JobFunction::kTrain));
-}
-
-/// Computes the mean number of labels per micro-batch of the step, over all replicas. Collective.
-Status TrainingLoop::share_labels() {
-  const double began = now_seconds();
-  POPRUN_TRY(batches_.fetch(options_.micro_batches));
-  fetching_seconds_ += now_seconds() - began;
-  std::vector<std::int32_t> digits;
-  for (const std::uint64_t sum : labels_.sums()) {
-    digits.push_back(static_cast<std::int32_t>(sum / kDigit));
-    digits.push_back(static_cast<std::int32_t>(sum % kDigit));
-  }
-  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(digits)), "labels of the step"};
-  POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kSum, std::span(&buffer, 1)));
-  for (std::size_t t = 0; t < mean_labels_.size(); ++t) {
-    const double sum =
-        static_cast<double>(digits[2 * t]) * static_cast<double>(kDigit) + static_cast<double>(digits[2 * t + 1]);
-    mean_labels_[t].count = sum == 0 ? 1.0F : static_cast<float>(sum / options_.weighted_mean_of);
-    labels_of_step_ = t == 0 ? sum : labels_of_step_;
-  }
-  return {};
-}
-
-/// Checks that the model's loss counts the same labels as this loop.
-Status TrainingLoop::check_labels() const {
-  const double counted = outcome_.metrics.items.value() * static_cast<double>(ports_.communicator.size());
-  if (options_.weighted_mean_of > 0 && std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
-    return fail(ErrorCode::kData, fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
-                                              "but the model's loss counts {:.0f}; use class numbers of 0 and above as "
-                                              "labels, and negative numbers for positions to ignore",
-                                              labels_of_step_, result_.steps + 1, counted));
-  }
-  return {};
+  const std::uint64_t step = result_.steps + 1;
+  return replay_ && step % options_.replay_every == 0 ? replay_->run(engine, step)
+                                                      : engine.run(name_of(JobFunction::kTrain));
 }
 
 /// Adds a note, once, if labels have more weight in some micro-batches than in others. Collective.
 Status TrainingLoop::note_unequal_labels() {
   const std::uint64_t parts =
       options_.micro_batches * ports_.communicator.size() * std::max(program_.compute_batches(), 1U);
-  if (options_.weighted_mean_of > 0 || parts == 1 || !result_.notes.empty() || labels_.ranges().empty()) {
+  if (labels_.are_shared() || parts == 1 || labels_.are_noted() || options_.labels.empty()) {
     return {};
   }
-  std::vector<std::int32_t> extremes;
-  for (const LabelCounts::Range& range : labels_.ranges()) {
-    extremes.push_back(-static_cast<std::int32_t>(range.fewest));
-    extremes.push_back(static_cast<std::int32_t>(range.most));
-  }
-  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(extremes)), "label counts"};
-  POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kMax, std::span(&buffer, 1)));
-  for (std::size_t t = 0; t + 1 < extremes.size() && result_.notes.empty(); t += 2) {
-    if (-extremes[t] == extremes[t + 1]) {
-      continue;
-    }
-    result_.notes.push_back(unequal_labels_note(-extremes[t], extremes[t + 1]));
-    if (ports_.reporter != nullptr) {
-      ports_.reporter->note(to_proto(result_.notes.back()));
-    }
+  POPRUN_ASSIGN(const std::optional<Note> note, labels_.note_if_unequal(ports_.communicator));
+  if (note) {
+    report_note(*note);
   }
   return {};
+}
+
+/// Adds a note to the results, and reports it.
+void TrainingLoop::report_note(const Note& note) {
+  result_.notes.push_back(note);
+  if (ports_.reporter != nullptr) {
+    ports_.reporter->note(to_proto(note));
+  }
 }
 
 void TrainingLoop::end_step(Engine& engine, const WallSeconds& before, double begin) {
@@ -379,7 +360,7 @@ double TrainingLoop::seconds_since_first_step() const {
 
 Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
   if (stream == name_of(JobStream::kTrain)) {
-    return batches_.write(part);
+    return served_->write(part);
   }
   if (stream == name_of(JobStream::kControl)) {
     return pack(JobStream::kControl, control().fields(), named_bytes(part.tensors));
@@ -413,7 +394,7 @@ StepControl TrainingLoop::control() const {
   if (options_.scale_loss) {
     control.loss_scale = static_cast<float>(loss_scale_.value());
   }
-  control.mean_labels = mean_labels_;
+  control.mean_labels = labels_.means();
   return control;
 }
 

@@ -9,10 +9,13 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
+#include "replica/loops/bit_flips.h"
 #include "replica/loops/host_scalars.h"
 #include "replica/loops/host_streams.h"
 #include "replica/loops/inference_loop.h"
 #include "replica/loops/loop.h"
+#include "replica/loops/replay.h"
+#include "replica/loops/step_labels.h"
 #include "replica/loops/tensor_dump.h"
 #include "replica/loops/training_state.h"
 #include "replica/ports/host_stream.h"
@@ -29,6 +32,8 @@ struct TrainingOptions {
   std::uint32_t evaluate_every_epochs = 1;  ///< 0 means only after the last step.
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Tensors of replica 0 to dump.
+  std::uint64_t replay_every = 0;  ///< Steps from one replay to the next (replay.h); 0: no replays.
+  std::vector<BitFlip> bit_flips = {};
   EngineOptions engine;
   bool scale_loss = false;               ///< The Program reads its loss scale from the host (compile.h).
   std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in the batch's order.
@@ -62,16 +67,15 @@ class TrainingLoop final : private HostIo {
   Status begin_part();
   Status save(std::span<const HostTensor> tensors);
 
-  Status plan_dump();
+  Status plan_observers();
   Status resume(Engine& engine);
   Status train(Engine& engine);
   Status store(Engine& engine, bool evaluation_due);
   void end_step(Engine& engine, const WallSeconds& before, double begin);
   Status train_step(Engine& engine);
   Status run_step(Engine& engine);
-  Status share_labels();
-  Status check_labels() const;
   Status note_unequal_labels();
+  void report_note(const Note& note);
   Status evaluate(Engine& engine);
   void tell_watcher(Pause pause, double began) const;
   [[nodiscard]] bool evaluation_due(bool last) const;
@@ -82,9 +86,7 @@ class TrainingLoop final : private HostIo {
   const Program& program_;
   TrainingOptions options_;
   LoopPorts ports_;
-  LabelCounts labels_;                                ///< Labels in this replica's batches.
-  std::vector<StepControl::MeanLabels> mean_labels_;  ///< For the current step, if the Program asks for them.
-  double labels_of_step_ = 0;                         ///< Labels of the first tensor, over all replicas.
+  StepLabels labels_;
   std::unique_ptr<HostStream> train_;
   BatchWindow batches_;                       ///< Batches of `train_`.
   std::optional<EvaluationPass> evaluation_;  ///< The current evaluation.
@@ -93,6 +95,9 @@ class TrainingLoop final : private HostIo {
   TrainingState state_;
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Empty if no dump was requested.
+  std::unique_ptr<BitFlips> flips_;  ///< Null if no bit is flipped.
+  std::unique_ptr<Replay> replay_;  ///< Null if no step is replayed.
+  BatchWindow* served_;             ///< The batches of stream kTrain.
   LoopResult result_;
   double fetching_seconds_ = 0;     ///< Waiting for data outside the engine.
   double saving_seconds_ = 0;       ///< Taking checkpoints.

@@ -32,10 +32,12 @@ std::string bytes_of(std::span<const std::byte> bytes) {
 /// Batches of a dataset, as a data server sends them.
 class DatasetStream final : public HostStream {
  public:
-  DatasetStream(const std::shared_ptr<const hostio::Dataset>& dataset, const proto::Selection& selection)
+  DatasetStream(const std::shared_ptr<const hostio::Dataset>& dataset, const proto::Selection& selection,
+                std::uint64_t first = 0)
       : dataset_(dataset),
         split_(selection.split()),
-        sampler_(*hostio::Sampler::make(selection, hostio::items_of(dataset->description(), selection.split()))) {}
+        sampler_(*hostio::Sampler::make(selection, hostio::items_of(dataset->description(), selection.split()))),
+        sequence_(first) {}
 
   Result<HostBatch> next() override {
     POPRUN_ASSIGN(grpc::ByteBuffer message, hostio::encode_batch(dataset_, split_, sampler_, sequence_++));
@@ -47,7 +49,7 @@ class DatasetStream final : public HostStream {
   std::shared_ptr<const hostio::Dataset> dataset_;
   proto::Split split_;
   hostio::Sampler sampler_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_;
 };
 
 class Undrained final : public ProgressSink {
@@ -113,7 +115,13 @@ class ReplicaRun {
                           .streams = [&, replica](JobStream stream, std::uint64_t /*first*/) {
                             return std::make_unique<DatasetStream>(
                                 dataset_, selection_of(job_.config, job_.dataset, stream, replica));
-                          }};
+                          },
+                          .peer_stream =
+                              [&](ReplicaId peer, std::uint64_t first) {
+                                return std::make_unique<DatasetStream>(
+                                    dataset_,
+                                    selection_of(job_.config, job_.dataset, JobStream::kTrain, index_of(peer)), first);
+                              }};
     if (job_.config.inference()) {
       ResultsOutfeed outfeed(replica, results);
       InferenceLoop loop(job_.program, inference_options(job_.config), ports, outfeed);

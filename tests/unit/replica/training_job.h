@@ -243,6 +243,11 @@ inline Outcome run_program(const proto::RunConfig& config, Program program, cons
                                return std::make_unique<SampleStream>(
                                    train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, micro, first);
                              },
+                         .peer_stream =
+                             [&](ReplicaId peer, std::uint64_t first) {
+                               return std::make_unique<SampleStream>(0, ~std::uint64_t{0}, index_of(peer), replicas,
+                                                                     micro, first);
+                             },
                          .watcher = setup.watcher ? setup.watcher(r) : nullptr,
                          .checkpoints = setup.store ? setup.store(r) : nullptr,
                          .state = r == 0 ? setup.state : nullptr});

@@ -1,0 +1,361 @@
+#include "replica/loops/replay.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/sha256.h"
+#include "replica/base/text.h"
+#include "replica/machine/machine.h"
+#include "replica/program/host_contract.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::size_t kSubjectsMax = 16;  ///< Differences for which a majority is asked.
+constexpr std::string_view kAdvice =
+    "memory or a processor there may be faulty: test it, then go on with --resume auto, or use --restarts";
+
+std::string_view view_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Digest digest_of_bytes(std::span<const std::byte> bytes) {
+  Sha256 sha;
+  sha.add(view_of(bytes));
+  Digest digest{};
+  std::memcpy(digest.data(), sha.digest_bytes().data(), digest.size());
+  return digest;
+}
+
+bool is_variable(const proto::Tensor& tensor) {
+  return tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_OPTIMIZER_STATE ||
+         tensor.role() == proto::ROLE_BUFFER;
+}
+
+/// Finds what a replay compares: walks the steps in the order in which they run.
+class Planner {
+ public:
+  explicit Planner(const Program& program) : program_(program) {
+    for (int t = 0; t < program.tensors_size(); ++t) {
+      const proto::Tensor& tensor = program.tensors(t);
+      if (is_variable(tensor) && tensor.role() != proto::ROLE_BUFFER) {
+        state_.insert(tensor.has_residence() ? tensor.residence().tensor() : static_cast<std::uint32_t>(t));
+      }
+    }
+  }
+
+  Result<ReplayPlan> plan(const proto::Function& train) {
+    while (plan_.steps < static_cast<std::size_t>(train.steps_size()) &&
+           !is_update(train.steps(static_cast<int>(plan_.steps)))) {
+      POPRUN_TRY(visit(train.steps(static_cast<int>(plan_.steps))));
+      ++plan_.steps;
+    }
+    for (const std::uint32_t number : mixed_) {
+      plan_.compared.erase(number);
+    }
+    std::ranges::set_intersection(carried_in_, written_, std::back_inserter(plan_.carried));
+    return std::move(plan_);
+  }
+
+ private:
+  [[nodiscard]] const google::protobuf::RepeatedPtrField<proto::Step>& inner(const proto::Step& step) const {
+    return step.has_call() ? find_function(program_, step.call().function())->steps() : step.repeat().steps();
+  }
+
+  /// Returns whether a step tells the host of its end, or changes weights or their state.
+  [[nodiscard]] bool is_update(const proto::Step& step) const {
+    const auto& steps = inner(step);
+    return step.has_stream_out() || std::any_of(steps.begin(), steps.end(), [&](const auto& s) { return is_update(s); }) ||
+           std::ranges::any_of(tensors_of(step).writes, [&](std::uint32_t tensor) { return state_.contains(tensor); });
+  }
+
+  Status visit(const proto::Step& step) {
+    if (step.has_gather_rows()) {
+      return fail(ErrorCode::kUsage,
+                  "--replay-every: experts compute the samples of all replicas, so no replica can compute the "
+                  "micro-batches of another; leave it out");
+    }
+    for (const proto::Step& step_inside : inner(step)) {
+      POPRUN_TRY(visit(step_inside));
+    }
+    const std::size_t group = step.has_all_reduce() ? step.all_reduce().group() : step.reduce_scatter().group();
+    if (group > 0) {
+      plan_.group = std::lcm(plan_.group, group);
+    }
+    const StepTensors tensors = tensors_of(step);
+    const bool mixes = step.has_scatter_rows() || (group == 0 && (step.has_all_reduce() || step.has_reduce_scatter()));
+    const bool is_mixed =
+        mixes || std::ranges::any_of(tensors.reads, [&](std::uint32_t tensor) { return sums_.contains(tensor); });
+    for (const std::uint32_t tensor : tensors.reads) {
+      if (!written_.contains(tensor)) {
+        carried_in_.insert(tensor);
+      }
+    }
+    std::vector<std::uint32_t>& compared = plan_.compared[step.number()];
+    compared.clear();
+    for (const std::uint32_t tensor : tensors.writes) {
+      written_.insert(tensor);
+      if (is_mixed) {
+        sums_.insert(tensor);
+        mixed_.insert(step.number());
+      } else if (!keeps_other_bytes(step, tensor)) {
+        sums_.erase(tensor);
+        if (!program_.tensors(static_cast<int>(tensor)).common()) {
+          compared.push_back(tensor);
+        }
+      }
+    }
+    return {};
+  }
+
+  /// Returns whether a step writes only one entry of a tensor. The other entries may be older than this step.
+  [[nodiscard]] bool keeps_other_bytes(const proto::Step& step, std::uint32_t tensor) const {
+    return step.has_stash() || is_remote(program_.tensors(static_cast<int>(tensor)));
+  }
+
+  const Program& program_;
+  ReplayPlan plan_;
+  std::set<std::uint32_t> state_;       ///< Tensors that hold weights and their state between steps.
+  std::set<std::uint32_t> sums_;        ///< Tensors whose values depend on the micro-batches of all replicas.
+  std::set<std::uint32_t> mixed_;       ///< Steps that write such tensors.
+  std::set<std::uint32_t> carried_in_;  ///< Tensors that are read before they are written.
+  std::set<std::uint32_t> written_;
+};
+
+}  // namespace
+
+Result<ReplayPlan> plan_replay(const Program& program, std::size_t replicas) {
+  POPRUN_ASSIGN(ReplayPlan plan, Planner(program).plan(*find_function(program, name_of(JobFunction::kTrain))));
+  if (plan.group >= replicas) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--replay-every: all {} replicas share means in every micro-batch, so no other replica can "
+                            "compute it again; use more replicas, a smaller span, or leave it out",
+                            replicas));
+  }
+  return plan;
+}
+
+Digest ValueHashes::whole() const {
+  return digest_of_bytes(std::as_bytes(std::span(hashes_)));
+}
+
+void ValueHashes::after(const proto::Step& step) {
+  const auto found = plan_.compared.find(step.number());
+  for (const std::uint32_t tensor : found == plan_.compared.end() ? std::vector<std::uint32_t>{} : found->second) {
+    hashes_.push_back(digest_of_bytes(engine_.inspect(tensor)));
+    places_.push_back({tensor, engine_.micro_batch(), step.number()});
+  }
+}
+
+Result<std::unique_ptr<Replay>> Replay::create(const Program& program, const LoopPorts& ports,
+                                               std::uint64_t micro_batches, Serve serve) {
+  POPRUN_ASSIGN(ReplayPlan plan, plan_replay(program, ports.communicator.size()));
+  std::unique_ptr<Replay> replay(new Replay(program, std::move(plan), ports, micro_batches, std::move(serve)));
+  POPRUN_ASSIGN(replay->host_, ports.communicator.group(Group::host()));
+  std::uint32_t first = index_of(ports.communicator.self());
+  POPRUN_TRY(replay->host_->broadcast(std::as_writable_bytes(std::span(&first, 1)), ReplicaId{0}, "first of the host"));
+  replay->first_of_host_.resize(replay->replicas_);
+  POPRUN_TRY(ports.communicator.all_gather(std::as_bytes(std::span(&first, 1)),
+                                           std::as_writable_bytes(std::span(replay->first_of_host_)), "hosts"));
+  return replay;
+}
+
+Replay::Replay(const Program& program, ReplayPlan plan, const LoopPorts& ports, std::uint64_t micro_batches,
+               Serve serve)
+    : program_(program),
+      plan_(std::move(plan)),
+      ports_(ports),
+      micro_batches_(micro_batches),
+      serve_(std::move(serve)),
+      self_(index_of(ports.communicator.self())),
+      replicas_(ports.communicator.size()) {
+  // Half the job away, a replica is on another host if there are several.
+  const std::size_t groups = replicas_ / plan_.group;
+  shift_ = plan_.group * (groups / 2);
+  third_ = groups > 2 ? shift_ + plan_.group : shift_;
+  for (int t = 0; t < program.tensors_size(); ++t) {
+    const proto::Tensor& tensor = program.tensors(t);
+    if (is_variable(tensor) && !is_remote(tensor) && tensor.shard_of().empty() &&
+        (tensor.always_live() || tensor.has_residence())) {
+      variables_.push_back(static_cast<std::uint32_t>(t));
+    }
+  }
+}
+
+std::size_t Replay::replayed_by(std::size_t subject, std::size_t shift) const {
+  return (subject + replicas_ - shift) % replicas_;
+}
+
+Status Replay::run(Engine& engine, std::uint64_t step) {
+  POPRUN_TRY(compare_state(engine, step));
+  ValueHashes again(plan_, engine);
+  POPRUN_TRY(rehearse(engine, step, shift_, again));
+  ValueHashes own(plan_, engine);
+  engine.add_observer(own);
+  const EngineBreak before_update{plan_.steps, [&] {
+                                    engine.remove_observer(own);
+                                    return compare(engine, step, own, again);
+                                  }};
+  const Status ran = engine.run(name_of(JobFunction::kTrain), before_update);
+  engine.remove_observer(own);
+  if (ran) {
+    ++replayed_;
+  }
+  return ran;
+}
+
+/// Computes the micro-batches of the replica `shift` replicas further on.
+Status Replay::rehearse(Engine& engine, std::uint64_t step, std::size_t shift, ValueHashes& hashes) {
+  const ReplicaId subject{static_cast<std::uint32_t>((self_ + shift) % replicas_)};
+  const std::unique_ptr<HostStream> stream = ports_.peer_stream(subject, (step - 1) * micro_batches_);
+  BatchWindow window(program_, JobStream::kTrain, *stream);
+  window.begin();
+  Carried carried;
+  for (const std::uint32_t tensor : plan_.carried) {
+    const auto bytes = engine.inspect(tensor);
+    carried.emplace_back(bytes.begin(), bytes.end());
+  }
+  serve_(&window);
+  const Status ran = engine.rehearse(name_of(JobFunction::kTrain), plan_.steps, subject, hashes);
+  serve_(nullptr);
+  for (std::size_t k = 0; k < carried.size(); ++k) {
+    engine.restore(plan_.carried[k], carried[k]);
+  }
+  return ran;
+}
+
+/// Compares what each replica computed with what another computed for it.
+Status Replay::compare(Engine& engine, std::uint64_t step, const ValueHashes& own, const ValueHashes& again) {
+  const std::array<Digest, 2> mine = {own.whole(), again.whole()};
+  std::vector<std::array<Digest, 2>> all(replicas_);
+  POPRUN_TRY(ports_.communicator.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                                            "hashes of a replay"));
+  std::vector<std::size_t> subjects;
+  for (std::size_t subject = 0; subject < replicas_ && subjects.size() < kSubjectsMax; ++subject) {
+    if (all[subject][0] != all[replayed_by(subject, shift_)][1]) {
+      subjects.push_back(subject);
+    }
+  }
+  if (subjects.empty()) {
+    return {};
+  }
+  ValueHashes third(plan_, engine);
+  POPRUN_TRY(rehearse(engine, step, third_, third));
+  std::set<std::string> verdicts;
+  for (const std::size_t subject : subjects) {
+    POPRUN_ASSIGN(std::string text, verdict(subject, {&own, &again, &third}));
+    verdicts.insert(std::move(text));
+  }
+  return fail_together(subjects.front(), fmt::format("silent data corruption in step {}: {}; {}", step,
+                                                     fmt::join(verdicts, "; "), kAdvice));
+}
+
+/// Returns who is wrong about the micro-batches of a replica, and from which value on. Collective.
+Result<std::string> Replay::verdict(std::size_t subject, const std::array<const ValueHashes*, 3>& hashes) {
+  const std::array<std::size_t, 3> by = {subject, replayed_by(subject, shift_), replayed_by(subject, third_)};
+  std::array<std::vector<Digest>, 3> found;
+  for (std::size_t k = 0; k < by.size(); ++k) {
+    found[k] = hashes[k]->hashes();  // All replicas compute equally many values.
+    POPRUN_TRY(ports_.communicator.broadcast(std::as_writable_bytes(std::span(found[k])),
+                                             ReplicaId{static_cast<std::uint32_t>(by[k])}, "hashes of values"));
+  }
+  std::size_t value = 0;
+  while (value + 1 < found[0].size() && found[0][value] == found[1][value] && found[0][value] == found[2][value]) {
+    ++value;
+  }
+  const std::string text = text_of(program_, hashes[0]->place(value));
+  const bool first_pair = found[0][value] == found[1][value];
+  const bool outer_pair = found[0][value] == found[2][value];
+  const bool last_pair = found[1][value] == found[2][value];
+  const auto wrong = [&](std::size_t who, std::size_t a, std::size_t b) {
+    const std::string others = by[a] == by[b] ? fmt::format("replica {} computed it twice, with one result", by[a])
+                                              : fmt::format("replicas {} and {} agree on another value", by[a], by[b]);
+    return fmt::format("replica {} computed a wrong {}{} ({})", by[who], text,
+                       by[who] == subject ? "" : fmt::format(" for replica {}", subject), others);
+  };
+  if (last_pair && !first_pair) {
+    return wrong(0, 1, 2);
+  }
+  if (outer_pair && !first_pair) {
+    return wrong(1, 0, 2);
+  }
+  if (first_pair && !outer_pair) {
+    return wrong(2, 0, 1);
+  }
+  return fmt::format("replicas {}, {} and {} computed three different {}", by[0], by[1], by[2], text);
+}
+
+/// Lets one replica report the failure, and the others wait for the end of the job.
+Status Replay::fail_together(std::size_t speaker, std::string message) {
+  if (self_ != speaker) {
+    POPRUN_TRY(ports_.communicator.barrier());
+  }
+  return fail(ErrorCode::kInfrastructure, std::move(message));
+}
+
+Status Replay::compare_state(const Engine& engine, std::uint64_t step) {
+  const Digest none{};
+  std::vector<Digest> mine(variables_.size(), none);
+  for (std::size_t v = 0; v < variables_.size(); ++v) {
+    const Engine::Resident resident = engine.resident(variables_[v]);
+    const bool is_others = engine.is_shared(variables_[v]) && v % host_->size() != index_of(host_->self());
+    if (!resident.is_shard && !is_others) {
+      mine[v] = digest_of_bytes(resident.bytes);
+    }
+  }
+  std::vector<Digest> all(mine.size() * replicas_);
+  POPRUN_TRY(ports_.communicator.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)),
+                                            "hashes of the state"));
+  for (std::size_t v = 0; v < variables_.size(); ++v) {
+    std::map<Digest, std::vector<std::size_t>> holders;
+    for (std::size_t replica = 0; replica < replicas_; ++replica) {
+      if (const Digest& digest = all[replica * mine.size() + v]; digest != none) {
+        holders[digest].push_back(replica);
+      }
+    }
+    if (holders.size() < 2) {
+      continue;
+    }
+    const auto copies = [](const auto& holder) { return holder.second.size(); };
+    const auto most = std::ranges::max_element(holders, {}, copies);
+    const bool is_majority = std::ranges::count(holders, copies(*most), copies) == 1;
+    std::vector<std::string> suspects;
+    for (const auto& [digest, replicas] : holders) {
+      for (const std::size_t replica : replicas) {
+        if (!is_majority || digest != most->first) {
+          suspects.push_back(engine.is_shared(variables_[v]) ? fmt::format("the host of replica {}", first_of_host_[replica])
+                                                             : fmt::format("replica {}", replica));
+        }
+      }
+    }
+    return fail_together(
+        (is_majority ? std::next(holders.begin(), most == holders.begin() ? 1 : 0) : holders.begin())->second.front(),
+        fmt::format("silent data corruption before step {}: '{}' {} {}{}; {}", step,
+                    program_.tensors(static_cast<int>(variables_[v])).name(),
+                    is_majority ? "is wrong on" : "differs between", fmt::join(suspects, " and "),
+                    is_majority ? fmt::format(" ({} other copies agree)", copies(*most)) : "", kAdvice));
+  }
+  return {};
+}
+
+Note Replay::note(const Engine& engine) const {
+  const bool has_one_image = host_->size() == replicas_ && std::ranges::any_of(variables_, [&](std::uint32_t variable) {
+                               return engine.is_shared(variable);
+                             });
+  return {"corruption.none",
+          fmt::format("in {}, other replicas computed every micro-batch again with the same SHA-256 for every value{}",
+                      counted(replayed_, "step"),
+                      has_one_image ? ", but nothing compares weights, which the replicas of this host share: use "
+                                      "several hosts or --memory.private true"
+                                    : ", and all copies of the weights were equal"),
+          {{"steps", replayed_}}};
+}
+
+}  // namespace poprun
