@@ -116,6 +116,7 @@ JobEnd run_attempts(World& world, const Options& options, const Placement& place
     if (end.has_checkpoint) {
       attempt.checkpoints.resume = "auto";
     }
+    attempt.config.mutable_corruption()->clear_flips();  // A fault of the memory happens once.
     const double now = world.now();
     if (attempt.timeouts.job_seconds > 0) {
       attempt.timeouts.job_seconds = std::max(kLeastSeconds, attempt.timeouts.job_seconds - (now - launched_at));

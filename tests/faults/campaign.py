@@ -163,7 +163,7 @@ class Attempt:
         self.case = run.case
         config, steps = JOBS[run.case.job]
         words = ["-n", run.case.replicas, "--training.steps", steps[run.case.replicas], "--output-dir", run.output,
-                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *ARGUMENTS.get(run.case.job, ()), *run.arguments]
+                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *ARGUMENTS.get(run.case.job, ()), *run.arguments, *run.options]
         if run.features.checkpoints:
             words += ["--checkpoint-every", CHECKPOINT_EVERY]
         if run.features.restarts and run.case.restarts:
@@ -226,7 +226,8 @@ class Run:
         self.files.mkdir()
         self.environment = {"TMPDIR": str(self.files), "POPRUN_EMU_RARE": str(folder.parent / "rare")}
         self.wrapper = []
-        self.arguments = []
+        self.arguments = []  # For every job of the case.
+        self.options = []    # For the disturbed job.
         self.hosts = None
         self.detection = self.recovery = None
         self.attempts = []
@@ -254,6 +255,20 @@ class Run:
             attempt.job.end()
         for action in reversed(self.undo):
             action()
+
+    @property
+    def steps(self):
+        """The number of steps of the case's job."""
+        return JOBS[self.case.job][1][self.case.replicas]
+
+    def command(self, *words):
+        """Returns what the command prints for the case's job and these options."""
+        folder = self.folder / "command"
+        folder.mkdir()
+        job = Job(folder, "-n", self.case.replicas, *ARGUMENTS.get(self.case.job, ()), *words,
+                  config=JOBS[self.case.job][0], environment=self.environment)
+        self.expect(job.wait() == 0, f"{words} failed: {job.stderr}")
+        return job.stdout
 
     def separate_files(self):
         """Gives each host its own folder for temporary files, because remote shells do not pass on such variables."""

@@ -449,6 +449,50 @@ class TwoLaunchers(Kind):
             raise Violation(f"the second launcher ended with {again.returncode}: {again.stderr[-300:]}")
 
 
+class FlipBit(Kind):
+    """A bit of a tensor is wrong on one replica: the job must find it, name replica, tensor and step, and end."""
+
+    every = 20  # Steps from one replay to the next.
+
+    def details(self, rng):
+        return {"victim": rng.randrange(1000), "tensor": rng.randrange(1_000_000), "of": rng.choice(("weights", "values"))}
+
+    def prepare(self, run):
+        case = run.case
+        sample = run.command("--training.steps", self.every, "--dry-run", "-vv")
+        weights = re.findall(r"^([\w./-]+) = initialise\(", sample, re.MULTILINE)
+        values = [name for names in re.findall(r"^@\S+:(?:for|back)ward ([^=@]+) = ", sample, re.MULTILINE)
+                  for name in names.split(", ")]
+        self.is_weight = case.details["of"] == "weights" and case.job != "sharded"  # Shards have no copies.
+        names = weights if self.is_weight else values
+        self.tensor = names[case.details["tensor"] % len(names)]
+        self.replica = case.details["victim"] % case.replicas
+        step = max(1, round(case.fraction * run.steps / self.every)) * self.every
+        self.fault = ["--flip-bit", f"{self.replica}:{self.tensor}@{step}"]
+        self.moment = r"before step \d+" if self.is_weight else f"in step {step}"
+        run.options += ["--replay-every", self.every, *self.fault]
+        if self.is_weight and run.hosts is None:
+            run.options += ["--memory.private", "true"]  # Otherwise the replicas of a host share the weight.
+
+    def cause(self, run):
+        place = ("(is wrong on|differs between) .*replica \\d+" if self.is_weight and run.hosts else
+                 f"(is wrong on|differs between) .*replica {self.replica}\\b" if self.is_weight else
+                 f"replica {self.replica} computed a wrong")
+        tensor = re.escape(f"'{self.tensor}'")
+        return f"silent data corruption {self.moment}: " + (f"{tensor} {place}" if self.is_weight else f"{place} {tensor}")
+
+    def strike(self, run, attempt):
+        attempt.known = set()
+        found = attempt.wait_until(lambda: any(re.search(self.cause(run), line) for line in attempt.news()), 90)
+        if not found:
+            raise Violation(f"nothing was found ({self.cause(run)})")
+        return True
+
+    def repair(self, run):
+        for word in self.fault:
+            run.options.remove(word)
+
+
 class BitRot(KillEverything):
     """A power cut, after which one bit of the last checkpoint is flipped."""
 
@@ -660,6 +704,6 @@ KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "k
          "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
          "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
          "data-server-away": DataServerAway(), "hung-disk": HungDisk(), "flood": Flood(),
-         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "overlap": Overlap(), "bad-frames": BadFrames(),
+         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "flip-bit": FlipBit(), "overlap": Overlap(), "bad-frames": BadFrames(),
          "bad-frames-mpi": BadFramesMpi()}
 NETWORK_KINDS = ("kill-host", "cut-link", "flap-link")
