@@ -211,7 +211,8 @@ Rows checkpoints() {
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
           into(&Options::restarts, &RestartOptions::hosts_min)),
       row("checkpoints", "replay-every", "N", "",
-          "Every N steps, compare the weights of all hosts, and let another replica compute each replica's micro-batches "
+          "Every N steps, compare the weights of all hosts, and let another replica compute each replica's "
+          "micro-batches "
           "again and compare every value, to find silent data corruption; the job then ends with exit code 75",
           Integer{1, 1'000'000'000}, Field("corruption.replay-every")),
       many(Arity::kRepeated,

@@ -303,8 +303,7 @@ Result<LoopResult> Instance::run_loop(const Program& program, const LoopPorts& p
   return InferenceLoop(program, options, ports, *outfeed).run();
 }
 
-std::unique_ptr<HostStream> Instance::open_stream(ReplicaId self, ReplicaId of, JobStream stream,
-                                                  std::uint64_t first) {
+std::unique_ptr<HostStream> Instance::open_stream(ReplicaId self, ReplicaId of, JobStream stream, std::uint64_t first) {
   return hostio::open_host_stream({.address = reply_.hostio_address(),
                                    .token = environment_.token,
                                    .identity = data_identity_,

@@ -54,8 +54,9 @@ Result<std::unique_ptr<BitFlips>> BitFlips::create(const Program& program, const
     });
     if (found == tensors.end()) {
       const std::string close = nearest(flip.tensor, names);
-      return refuse(fmt::format("no training step has a tensor of this name in In-Processor Memory; {}",
-                                close.empty() ? "--dry-run -vv shows all names" : fmt::format("did you mean {}?", close)));
+      return refuse(
+          fmt::format("no training step has a tensor of this name in In-Processor Memory; {}",
+                      close.empty() ? "--dry-run -vv shows all names" : fmt::format("did you mean {}?", close)));
     }
     made->flips_.push_back({flip.replica, *found, flip.step});
   }

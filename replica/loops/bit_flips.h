@@ -15,12 +15,12 @@ namespace poprun {
 /// A bit that is to be wrong on one replica.
 struct BitFlip {
   std::uint32_t replica = 0;
-  std::string tensor;  ///< Name of a tensor that training steps use.
+  std::string tensor;      ///< Name of a tensor that training steps use.
   std::uint64_t step = 0;  ///< Counted from 1.
 };
 
-/// Inverts bits of tensors, as faults of memories or processors do, to show what a job makes of them. A flip changes one
-/// bit of the tensor's middle element (Engine::flip_bit), once:
+/// Inverts bits of tensors, as faults of memories or processors do, to show what a job makes of them. A flip changes
+/// one bit of the tensor's middle element (Engine::flip_bit), once:
 ///
 ///   weights, state, statistics   before the step. If replicas of a host share the image, all of them see it.
 ///   other tensors                when the step writes them for the first time

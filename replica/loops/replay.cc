@@ -42,7 +42,7 @@ bool is_variable(const proto::Tensor& tensor) {
 /// Finds what a replay compares: walks the steps in the order in which they run.
 class Planner {
  public:
-  explicit Planner(const Program& program) : program_(program) {
+  Planner(const Program& program, std::size_t replicas) : program_(program), replicas_(replicas) {
     for (int t = 0; t < program.tensors_size(); ++t) {
       const proto::Tensor& tensor = program.tensors(t);
       if (is_variable(tensor) && tensor.role() != proto::ROLE_BUFFER) {
@@ -72,25 +72,34 @@ class Planner {
   /// Returns whether a step tells the host of its end, or changes weights or their state.
   [[nodiscard]] bool is_update(const proto::Step& step) const {
     const auto& steps = inner(step);
-    return step.has_stream_out() || std::any_of(steps.begin(), steps.end(), [&](const auto& s) { return is_update(s); }) ||
+    return step.has_stream_out() ||
+           std::any_of(steps.begin(), steps.end(), [&](const auto& s) { return is_update(s); }) ||
            std::ranges::any_of(tensors_of(step).writes, [&](std::uint32_t tensor) { return state_.contains(tensor); });
   }
 
   Status visit(const proto::Step& step) {
     if (step.has_gather_rows()) {
-      return fail(ErrorCode::kUsage,
-                  "--replay-every: experts compute the samples of all replicas, so no replica can compute the "
-                  "micro-batches of another; leave it out");
+      return fail(
+          ErrorCode::kUsage,
+          "--replay-every: the contrastive loss of each micro-batch compares the samples of all replicas, so no "
+          "replica can compute that of another; leave it out");
     }
     for (const proto::Step& step_inside : inner(step)) {
       POPRUN_TRY(visit(step_inside));
     }
-    const std::size_t group = step.has_all_reduce() ? step.all_reduce().group() : step.reduce_scatter().group();
+    const std::size_t given = step.has_all_reduce() ? step.all_reduce().group() : step.reduce_scatter().group();
+    const std::size_t group = given % replicas_;  // 0: all replicas.
     if (group > 0) {
       plan_.group = std::lcm(plan_.group, group);
     }
     const StepTensors tensors = tensors_of(step);
     const bool mixes = step.has_scatter_rows() || (group == 0 && (step.has_all_reduce() || step.has_reduce_scatter()));
+    if (mixes && sums_.empty() && std::ranges::any_of(tensors.reads, [&](auto id) { return is_of_forward_pass(id); })) {
+      return fail(
+          ErrorCode::kUsage,
+          "--replay-every: all replicas share means in every micro-batch (model.norm-span), so no other replica "
+          "can compute it again; use a smaller span, or leave it out");
+    }
     const bool is_mixed =
         mixes || std::ranges::any_of(tensors.reads, [&](std::uint32_t tensor) { return sums_.contains(tensor); });
     for (const std::uint32_t tensor : tensors.reads) {
@@ -115,12 +124,18 @@ class Planner {
     return {};
   }
 
+  [[nodiscard]] bool is_of_forward_pass(std::uint32_t tensor) const {
+    const proto::Role role = program_.tensors(static_cast<int>(tensor)).role();
+    return role != proto::ROLE_GRADIENT && role != proto::ROLE_METRIC && role != proto::ROLE_BUFFER;
+  }
+
   /// Returns whether a step writes only one entry of a tensor. The other entries may be older than this step.
   [[nodiscard]] bool keeps_other_bytes(const proto::Step& step, std::uint32_t tensor) const {
     return step.has_stash() || is_remote(program_.tensors(static_cast<int>(tensor)));
   }
 
   const Program& program_;
+  std::size_t replicas_;
   ReplayPlan plan_;
   std::set<std::uint32_t> state_;       ///< Tensors that hold weights and their state between steps.
   std::set<std::uint32_t> sums_;        ///< Tensors whose values depend on the micro-batches of all replicas.
@@ -132,13 +147,9 @@ class Planner {
 }  // namespace
 
 Result<ReplayPlan> plan_replay(const Program& program, std::size_t replicas) {
-  POPRUN_ASSIGN(ReplayPlan plan, Planner(program).plan(*find_function(program, name_of(JobFunction::kTrain))));
-  if (plan.group >= replicas) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--replay-every: all {} replicas share means in every micro-batch, so no other replica can "
-                            "compute it again; use more replicas, a smaller span, or leave it out",
-                            replicas));
-  }
+  POPRUN_ASSIGN(ReplayPlan plan,
+                Planner(program, replicas).plan(*find_function(program, name_of(JobFunction::kTrain))));
+  POPRUN_CHECK(plan.group < replicas);
   return plan;
 }
 
@@ -330,8 +341,9 @@ Status Replay::compare_state(const Engine& engine, std::uint64_t step) {
     for (const auto& [digest, replicas] : holders) {
       for (const std::size_t replica : replicas) {
         if (!is_majority || digest != most->first) {
-          suspects.push_back(engine.is_shared(variables_[v]) ? fmt::format("the host of replica {}", first_of_host_[replica])
-                                                             : fmt::format("replica {}", replica));
+          suspects.push_back(engine.is_shared(variables_[v])
+                                 ? fmt::format("the host of replica {}", first_of_host_[replica])
+                                 : fmt::format("replica {}", replica));
         }
       }
     }

@@ -37,8 +37,8 @@ struct ReplayPlan {
   std::size_t steps = 0;  ///< Leading steps of "train": those before the first that changes weights or their state.
   /// Values that depend only on weights and on the micro-batches of a group of replicas, keyed by Step.number.
   std::map<std::uint32_t, std::vector<std::uint32_t>> compared;
-  std::vector<std::uint32_t> carried;    ///< Tensors that these steps change although a next run of them reads them.
-  std::size_t group = 1;                 ///< Consecutive replicas in a group. Above 1 if they share means (norm_span).
+  std::vector<std::uint32_t> carried;  ///< Tensors that these steps change although a next run of them reads them.
+  std::size_t group = 1;               ///< Consecutive replicas in a group. Above 1 if they share means (norm_span).
 };
 
 /// Returns the plan for a job. Pure. Errors: kUsage if each replica's values depend on all micro-batches of the step.
@@ -105,7 +105,7 @@ class Replay {
   Serve serve_;
   std::size_t self_;
   std::size_t replicas_;
-  std::size_t shift_;   ///< This replica rehearses replica self + shift_, and in a vote self + third_.
+  std::size_t shift_;  ///< This replica rehearses replica self + shift_, and in a vote self + third_.
   std::size_t third_;
   std::unique_ptr<Communicator> host_;
   std::vector<std::uint32_t> first_of_host_;  ///< For each replica, the first replica on its host.

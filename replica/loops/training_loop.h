@@ -94,10 +94,10 @@ class TrainingLoop final : private HostIo {
   StatisticsBackup statistics_;               ///< Statistics after the last complete step.
   TrainingState state_;
   LossScale loss_scale_;
-  std::optional<TensorDump> dump_;  ///< Empty if no dump was requested.
+  std::optional<TensorDump> dump_;   ///< Empty if no dump was requested.
   std::unique_ptr<BitFlips> flips_;  ///< Null if no bit is flipped.
-  std::unique_ptr<Replay> replay_;  ///< Null if no step is replayed.
-  BatchWindow* served_;             ///< The batches of stream kTrain.
+  std::unique_ptr<Replay> replay_;   ///< Null if no step is replayed.
+  BatchWindow* served_;              ///< The batches of stream kTrain.
   LoopResult result_;
   double fetching_seconds_ = 0;     ///< Waiting for data outside the engine.
   double saving_seconds_ = 0;       ///< Taking checkpoints.

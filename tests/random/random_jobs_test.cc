@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "replica/loops/replay.h"
 #include "random_job.h"
+#include "replica/loops/replay.h"
 #include "run_job.h"
 
 namespace poprun::testing {

@@ -112,10 +112,11 @@ class ReplicaRun {
                           .progress = progress,
                           .reporter = replica == 0 ? &reporter : nullptr,
                           .initial_weights = job_.weights,
-                          .streams = [&, replica](JobStream stream, std::uint64_t /*first*/) {
-                            return std::make_unique<DatasetStream>(
-                                dataset_, selection_of(job_.config, job_.dataset, stream, replica));
-                          },
+                          .streams =
+                              [&, replica](JobStream stream, std::uint64_t /*first*/) {
+                                return std::make_unique<DatasetStream>(
+                                    dataset_, selection_of(job_.config, job_.dataset, stream, replica));
+                              },
                           .peer_stream =
                               [&](ReplicaId peer, std::uint64_t first) {
                                 return std::make_unique<DatasetStream>(

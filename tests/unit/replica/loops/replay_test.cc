@@ -127,6 +127,25 @@ TEST(Replay, ComparesEveryGradientOfAMicroBatch) {
   }
 }
 
+TEST(Replay, IsRefusedIfAMicroBatchDependsOnAllReplicas) {
+  proto::RunConfig job = replayed(4);
+  job.mutable_model()->set_name("resnet18");
+  for (const std::uint32_t span : {2U, 4U}) {
+    job.mutable_model()->set_norm_span(span);
+    const auto program = compile(*compile_options(job, dataset()));
+    ASSERT_TRUE(program) << program.error().message;
+    const auto plan = plan_replay(*program, 4);
+    if (span == 2) {
+      ASSERT_TRUE(plan) << plan.error().message;
+      EXPECT_EQ(plan->group, 2U);
+      const auto [computing, compared] = coverage(*program, *plan);
+      EXPECT_EQ(compared, computing);
+    } else {
+      EXPECT_THAT(plan.error().message, HasSubstr("all replicas share means in every micro-batch (model.norm-span)"));
+    }
+  }
+}
+
 TEST(Replay, NamesReplicaTensorAndStepOfAFlippedBit) {
   proto::RunConfig job = replayed(4);
   job.mutable_training()->set_gradient_accumulation(2);
@@ -149,11 +168,10 @@ TEST(Replay, NamesReplicaTensorAndStepOfAFlippedBit) {
     const std::uint64_t step = 1 + k % 3;
     proto::RunConfig flipped = job;
     flip(flipped, replica, tensor, step);
-    EXPECT_THAT(end_of(flipped),
-                AllOf(HasSubstr(fmt::format("silent data corruption in step {}: ", step)),
-                      HasSubstr(fmt::format("replica {} computed a wrong '{}' of ", replica, tensor)),
-                      HasSubstr(fmt::format("(replicas {} and {} agree on another value)", (replica + 2) % 4,
-                                            (replica + 1) % 4))));
+    EXPECT_THAT(end_of(flipped), AllOf(HasSubstr(fmt::format("silent data corruption in step {}: ", step)),
+                                       HasSubstr(fmt::format("replica {} computed a wrong '{}' of ", replica, tensor)),
+                                       HasSubstr(fmt::format("(replicas {} and {} agree on another value)",
+                                                             (replica + 2) % 4, (replica + 1) % 4))));
   }
 }
 
