@@ -21,6 +21,7 @@
 #include "replica/loops/inference_loop.h"
 #include "replica/loops/training_loop.h"
 #include "replica/loops/training_state.h"
+#include "replica/loops/wall_profile.h"
 #include "replica/ops/dnnl/numerics.h"
 #include "replica/report/report.h"
 
@@ -134,18 +135,20 @@ Status Instance::run_replica(Communicator& communicator) {
   LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(), collective_timeout() / 4);
   LauncherState state(client_);
   const std::unique_ptr<StepTrace> trace = step_trace(program, length, communicator, reporter);
-  Result<LoopResult> ran = run_loop(program, {.communicator = communicator,
-                                              .progress = client_,
-                                              .reporter = first ? &reporter : nullptr,
-                                              .initial_weights = first ? compilation_.initial_weights() : none,
-                                              .streams = streams_of(communicator.self()),
-                                              .peer_stream =
-                                                  [this, self = communicator.self()](ReplicaId peer, std::uint64_t at) {
-                                                    return open_stream(self, peer, JobStream::kTrain, at);
-                                                  },
-                                              .watcher = trace.get(),
-                                              .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
-                                              .state = first ? &state : nullptr});
+  const bool profiles = reply_.config().has_profile() && !reply_.config().inference() && trace == nullptr;
+  WallProfile wall_profile(program, length.steps);
+  Result<LoopResult> ran = run_loop(
+      program,
+      {.communicator = communicator,
+       .progress = client_,
+       .reporter = first ? &reporter : nullptr,
+       .initial_weights = first ? compilation_.initial_weights() : none,
+       .streams = streams_of(communicator.self()),
+       .peer_stream = [this, self = communicator.self()](
+                          ReplicaId peer, std::uint64_t at) { return open_stream(self, peer, JobStream::kTrain, at); },
+       .watcher = profiles ? &wall_profile : static_cast<StepWatcher*>(trace.get()),
+       .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
+       .state = first ? &state : nullptr});
   if (trace != nullptr) {
     trace->flush();
   }
@@ -162,6 +165,10 @@ Status Instance::run_replica(Communicator& communicator) {
                                                        : device_time(program, reply_.config(), length);
   POPRUN_ASSIGN(proto::Profile profile, make_profile(program, reply_.config(), length, result,
                                                      result.first_step_began - launched_at_, communicator, device));
+  if (profiles) {
+    POPRUN_ASSIGN(const std::vector<float> seconds, wall_profile.seconds(communicator));
+    profile.mutable_wall()->mutable_step_seconds()->Assign(seconds.begin(), seconds.end());
+  }
   if (first) {
     (*profile.mutable_library_versions())["MPI"] = mpi_version();
     proto::ReportItem item;
