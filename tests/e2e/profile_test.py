@@ -37,6 +37,21 @@ class Profile(JobTest):
                             for function in profile["report"]["functions"]))
         self.assert_gone(job)
 
+    def test_shows_the_wall_time_of_each_kind_of_operator(self):
+        job = self.run_job("profile", "-n", 2, "--profile-steps", 4, config=QUICK)
+        table = job.stdout.split("# kinds of operators in a step")[1].split("\n\n")[0].splitlines()[2:]
+        kinds = {line.split()[-1]: line for line in table}
+        self.assertIn("conv2d_weight_gradient", kinds)
+        self.assertNotIn("tensors", kinds, "copies and exchanges of different numbers of tensors are one kind")
+        profile = job.profile()
+        seconds = profile["wall"]["stepSeconds"]
+        self.assertEqual(len(seconds), profile["report"]["steps"] + 1)
+        self.assertGreater(sum(seconds), 0)
+        # Each step is at least as long as its parts. (The first of the four is not measured.)
+        self.assertLess(3 * sum(seconds), profile["wall"]["trainingSeconds"])
+        planned = self.run_job("profile", "--no-run", config=QUICK)
+        self.assertNotIn("# kinds of operators", planned.stdout)
+
     def test_cuts_names_at_the_width_of_the_page_only(self):
         written = self.run_job("profile", "--no-run", *SMALL_DEVICE, config=QUICK).stdout
         self.assertGreater(max(map(len, written.splitlines()[:-1])), 80)
