@@ -84,8 +84,11 @@ class Planner {
           "--replay-every: the contrastive loss of each micro-batch compares the samples of all replicas, so no "
           "replica can compute that of another; leave it out");
     }
-    for (const proto::Step& step_inside : inner(step)) {
-      POPRUN_TRY(visit(step_inside));
+    // The second round of a repeat may read what the first one mixed.
+    for (std::uint32_t round = 0; round < std::min(std::max(step.repeat().count(), 1U), 2U); ++round) {
+      for (const proto::Step& step_inside : inner(step)) {
+        POPRUN_TRY(visit(step_inside));
+      }
     }
     const std::size_t given = step.has_all_reduce() ? step.all_reduce().group() : step.reduce_scatter().group();
     const std::size_t group = given % replicas_;  // 0: all replicas.
@@ -94,14 +97,18 @@ class Planner {
     }
     const StepTensors tensors = tensors_of(step);
     const bool mixes = step.has_scatter_rows() || (group == 0 && (step.has_all_reduce() || step.has_reduce_scatter()));
-    if (mixes && sums_.empty() && std::ranges::any_of(tensors.reads, [&](auto id) { return is_of_forward_pass(id); })) {
+    if (mixes && !has_mixed_ && std::ranges::any_of(tensors.reads, [&](auto id) { return is_of_forward_pass(id); })) {
       return fail(
           ErrorCode::kUsage,
           "--replay-every: all replicas share means in every micro-batch (model.norm-span), so no other replica "
           "can compute it again; use a smaller span, or leave it out");
     }
-    const bool is_mixed =
-        mixes || std::ranges::any_of(tensors.reads, [&](std::uint32_t tensor) { return sums_.contains(tensor); });
+    has_mixed_ = has_mixed_ || mixes;
+    const auto is_shard = [&](auto id) { return !program_.tensors(static_cast<int>(id)).shard_of().empty(); };
+    const auto differs = [&](auto id) { return is_shard(id) || sums_.contains(id); };
+    // Gathered tensors are equal on all replicas, although their shards differ.
+    const bool is_mixed = mixes || std::ranges::any_of(tensors.writes, is_shard) ||
+                          (!step.has_all_gather() && std::ranges::any_of(tensors.reads, differs));
     for (const std::uint32_t tensor : tensors.reads) {
       if (!written_.contains(tensor)) {
         carried_in_.insert(tensor);
@@ -138,7 +145,8 @@ class Planner {
   std::size_t replicas_;
   ReplayPlan plan_;
   std::set<std::uint32_t> state_;       ///< Tensors that hold weights and their state between steps.
-  std::set<std::uint32_t> sums_;        ///< Tensors whose values depend on the micro-batches of all replicas.
+  bool has_mixed_ = false;              ///< Whether an exchange among all replicas was visited.
+  std::set<std::uint32_t> sums_;        ///< Tensors whose values depend on all micro-batches, or on a replica's shards.
   std::set<std::uint32_t> mixed_;       ///< Steps that write such tensors.
   std::set<std::uint32_t> carried_in_;  ///< Tensors that are read before they are written.
   std::set<std::uint32_t> written_;
@@ -159,7 +167,10 @@ Digest ValueHashes::whole() const {
 
 void ValueHashes::after(const proto::Step& step) {
   const auto found = plan_.compared.find(step.number());
-  for (const std::uint32_t tensor : found == plan_.compared.end() ? std::vector<std::uint32_t>{} : found->second) {
+  if (found == plan_.compared.end()) {
+    return;
+  }
+  for (const std::uint32_t tensor : found->second) {
     hashes_.push_back(digest_of_bytes(engine_.inspect(tensor)));
     places_.push_back({tensor, engine_.micro_batch(), step.number()});
   }
@@ -206,6 +217,11 @@ std::size_t Replay::replayed_by(std::size_t subject, std::size_t shift) const {
 
 Status Replay::run(Engine& engine, std::uint64_t step) {
   POPRUN_TRY(compare_state(engine, step));
+  carried_.clear();
+  for (const std::uint32_t tensor : plan_.carried) {
+    const auto bytes = engine.inspect(tensor);
+    carried_.emplace_back(bytes.begin(), bytes.end());
+  }
   ValueHashes again(plan_, engine);
   POPRUN_TRY(rehearse(engine, step, shift_, again));
   ValueHashes own(plan_, engine);
@@ -222,24 +238,24 @@ Status Replay::run(Engine& engine, std::uint64_t step) {
   return ran;
 }
 
-/// Computes the micro-batches of the replica `shift` replicas further on.
+/// Computes the micro-batches of the replica `shift` replicas further on, from the state at the beginning of the step.
 Status Replay::rehearse(Engine& engine, std::uint64_t step, std::size_t shift, ValueHashes& hashes) {
   const ReplicaId subject{static_cast<std::uint32_t>((self_ + shift) % replicas_)};
   const std::unique_ptr<HostStream> stream = ports_.peer_stream(subject, (step - 1) * micro_batches_);
   BatchWindow window(program_, JobStream::kTrain, *stream);
   window.begin();
-  Carried carried;
-  for (const std::uint32_t tensor : plan_.carried) {
-    const auto bytes = engine.inspect(tensor);
-    carried.emplace_back(bytes.begin(), bytes.end());
-  }
+  restore_carried(engine);
   serve_(&window);
   const Status ran = engine.rehearse(name_of(JobFunction::kTrain), plan_.steps, subject, hashes);
   serve_(nullptr);
-  for (std::size_t k = 0; k < carried.size(); ++k) {
-    engine.restore(plan_.carried[k], carried[k]);
-  }
+  restore_carried(engine);
   return ran;
+}
+
+void Replay::restore_carried(Engine& engine) const {
+  for (std::size_t k = 0; k < carried_.size(); ++k) {
+    engine.restore(plan_.carried[k], carried_[k]);
+  }
 }
 
 /// Compares what each replica computed with what another computed for it.

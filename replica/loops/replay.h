@@ -88,12 +88,11 @@ class Replay {
   [[nodiscard]] Note note(const Engine& engine) const;
 
  private:
-  using Carried = std::vector<std::vector<std::byte>>;
-
   Replay(const Program& program, ReplayPlan plan, const LoopPorts& ports, std::uint64_t micro_batches, Serve serve);
 
   [[nodiscard]] std::size_t replayed_by(std::size_t subject, std::size_t shift) const;
   Status rehearse(Engine& engine, std::uint64_t step, std::size_t shift, ValueHashes& hashes);
+  void restore_carried(Engine& engine) const;
   Status compare(Engine& engine, std::uint64_t step, const ValueHashes& own, const ValueHashes& again);
   Result<std::string> verdict(std::size_t subject, const std::array<const ValueHashes*, 3>& hashes);
   Status fail_together(std::size_t speaker, std::string message);
@@ -110,7 +109,8 @@ class Replay {
   std::unique_ptr<Communicator> host_;
   std::vector<std::uint32_t> first_of_host_;  ///< For each replica, the first replica on its host.
   std::vector<std::uint32_t> variables_;
-  std::uint64_t replayed_ = 0;  ///< Steps.
+  std::vector<std::vector<std::byte>> carried_;  ///< ReplayPlan::carried at the beginning of the step.
+  std::uint64_t replayed_ = 0;                   ///< Steps.
 };
 
 }  // namespace poprun

@@ -41,9 +41,8 @@ void WallProfile::begin(std::uint64_t step, Engine& engine) {
   }
 }
 
-void WallProfile::end(const StepReport& report, Engine& engine) {
+void WallProfile::end(const StepReport& report, Engine& /*engine*/) {
   measured_ += report.step >= first_ ? 1U : 0U;
-  static_cast<void>(engine);
 }
 
 void WallProfile::before(const proto::Step& /*step*/) {

@@ -99,7 +99,10 @@ std::pair<std::size_t, std::size_t> coverage(const Program& program, const Repla
 TEST(Replay, OfEveryStepLeavesResultsAndDeviceTimeAsTheyAre) {
   for (const std::uint32_t replicas : {2U, 3U, 4U}) {
     proto::RunConfig job = replayed(replicas);
-    job.mutable_training()->set_gradient_accumulation(2);
+    job.mutable_training()->set_gradient_accumulation(3);
+    if (replicas == 3) {
+      job.mutable_training()->set_gradient_reduction("every-micro-batch");
+    }
     const Outcome replays = run(job);
     job.clear_corruption();
     const Outcome plain = run(job);

@@ -457,14 +457,20 @@ TEST(StochasticRounding, IsOnlyOfStepsThatRound) {
   ASSERT_TRUE(program) << program.error().message;
   std::size_t moves = 0;
   std::size_t rounding = 0;
-  for (const proto::Step& step : find_function(*program, "train")->steps()) {
-    const Operator* op = find_operator(step.execute().operation());
-    const bool rounds = step.execute().attributes().find("stochastic=") != std::string::npos;
-    if (op != nullptr && op->view != nullptr) {
-      EXPECT_FALSE(rounds) << step.execute().name() << " only moves numbers";
-      ++moves;
+  const auto count = [&](const auto& self, const auto& steps) -> void {
+    for (const proto::Step& step : steps) {
+      self(self, step.repeat().steps());
+      const Operator* op = find_operator(step.execute().operation());
+      const bool rounds = step.execute().attributes().find("stochastic=") != std::string::npos;
+      if (op != nullptr && op->view != nullptr) {
+        EXPECT_FALSE(rounds) << step.execute().name() << " only moves numbers";
+        ++moves;
+      }
+      rounding += rounds ? 1U : 0U;
     }
-    rounding += rounds ? 1U : 0U;
+  };
+  for (const proto::Function& function : program->functions()) {
+    count(count, function.steps());
   }
   EXPECT_GE(moves, 1U);
   EXPECT_GE(rounding, 8U);
