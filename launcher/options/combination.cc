@@ -350,6 +350,14 @@ Status check_connections(Options& options) {
 
 }  // namespace
 
+Status check_trains(const Options& options, const std::string& option) {
+  if (options.subcommand() != Subcommand::kRun || options.config.inference()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} applies only to training jobs and their --dry-run; leave it out here", option));
+  }
+  return {};
+}
+
 bool is_half(const Options& options) {
   return choice_of<Precision>(options.config.model().precision()) == Precision::kHalf;
 }

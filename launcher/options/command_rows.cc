@@ -211,14 +211,14 @@ Rows checkpoints() {
       row("checkpoints", "hosts-min", "N", "1", "Minimum number of hosts for a restart", Integer{1, 4096},
           into(&Options::restarts, &RestartOptions::hosts_min)),
       row("checkpoints", "replay-every", "N", "",
-          "Every N steps, compare the weights of all hosts, and let another replica compute each replica's "
-          "micro-batches "
-          "again and compare every value, to find silent data corruption; the job then ends with exit code 75",
+          "Every N steps, look for silent data corruption: compare the weights of all hosts, and compute each "
+          "replica's "
+          "micro-batches again on another replica; a difference ends the job with exit code 75",
           Integer{1, 1'000'000'000}, Field("corruption.replay-every")),
       many(Arity::kRepeated,
            row("checkpoints", "flip-bit", "REPLICA:TENSOR@STEP", "",
-               "Invert a bit of a replica's tensor, such as 3:fc1.weight@40: of a weight before the step, otherwise "
-               "when the step writes the tensor; can be repeated",
+               "Invert a bit of a replica's tensor, such as 3:fc1.weight@40, to study silent data corruption: weights "
+               "change before the step, other tensors when the step writes them; can be repeated",
                FlippedBit{},
                [](Options& o, const proto::BitFlip& flip) { *o.config.mutable_corruption()->add_flips() = flip; }))};
 }

@@ -1,6 +1,5 @@
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,11 +32,7 @@ Status check_corruption(const Options& options) {
   if (every == 0 && corruption.flips().empty()) {
     return {};
   }
-  if (options.subcommand() != Subcommand::kRun || options.config.inference()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--{} applies only to training jobs and their --dry-run; leave it out here",
-                            every > 0 ? "replay-every" : "flip-bit"));
-  }
+  POPRUN_TRY(check_trains(options, every > 0 ? "--replay-every" : "--flip-bit"));
   const std::uint32_t replicas = options.config.topology().num_replicas();
   if (every > 0 && replicas < 2) {
     return fail(ErrorCode::kUsage, fmt::format("--replay-every = {} needs at least 2 replicas (-n), because a second "

@@ -78,6 +78,9 @@ Status resolve_real(Options& options);
 /// checkpoints. Requires: resolve_real. Errors: kUsage; the message names the place and the remedy.
 Status resolve_what_if(Options& options);
 
+/// Errors: kUsage unless the options start or plan a training job, which `option` needs.
+Status check_trains(const Options& options, const std::string& option);
+
 /// Checks that the job can replay steps and has the replicas whose bits are flipped (--replay-every, --flip-bit).
 /// Requires: resolve_real. Errors: kUsage; the message gives the remedy.
 Status check_corruption(const Options& options);

@@ -122,10 +122,7 @@ Status resolve_real(Options& options) {
   if (real == 0) {
     return {};
   }
-  if (options.subcommand() != Subcommand::kRun || options.config.inference()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--real = {} applies only to training jobs and their --dry-run; leave it out here", real));
-  }
+  POPRUN_TRY(check_trains(options, fmt::format("--real = {}", real)));
   if (real > all) {
     return fail(ErrorCode::kUsage, fmt::format("--real = {} is more than --num-replicas = {}; give the number of "
                                                "replicas that run, out of all of them",

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <numeric>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -309,51 +307,29 @@ class Screen {
     }
   }
 
-  /// A row for each kind of operator, with the device clock beside the wall clock of this machine.
   void kinds() {
-    const auto& measured = profile_.wall().step_seconds();
-    const std::uint64_t all_cycles = step_cycles(report_);
-    std::map<std::string, KindTimes> by_kind;
-    for (const proto::OperatorRow& op : report_.operators()) {
-      if (op.host_function() == report_.step_function()) {
-        KindTimes& kind = by_kind[op.operation().substr(0, op.operation().find(' '))];  // "copy of 3 tensors"
-        kind.calls += op.calls();
-        kind.cycles += total_cycles(op.cost());
-        kind.flops += op.cost().flops();
-        kind.seconds += static_cast<int>(op.step()) < measured.size() ? measured[static_cast<int>(op.step())] : 0;
-      }
-    }
-    by_kind["(waiting for the replicas of the host)"].seconds = measured[measured.size() - 1];
-    double all_seconds = 0;
-    std::vector<std::pair<std::string, KindTimes>> rows(by_kind.begin(), by_kind.end());
-    std::ranges::for_each(rows, [&](const auto& row) { all_seconds += row.second.seconds; });
-    std::ranges::stable_sort(rows, std::ranges::greater{},
-                             [](const auto& row) { return std::pair(row.second.seconds, row.second.cycles); });
-    std::erase_if(rows, [](const auto& row) { return row.second.cycles == 0 && row.second.seconds == 0; });
+    const std::vector<KindRow> rows = kinds_of_operators(profile_);
+    const auto all = [&](auto KindRow::*figure) {
+      return std::accumulate(rows.begin(), rows.end(), 0.0,
+                             [&](double sum, const KindRow& row) { return sum + static_cast<double>(row.*figure); });
+    };
+    const double all_cycles = all(&KindRow::cycles);
+    const double all_seconds = all(&KindRow::seconds);
     text_ += fmt::format(
-        "\n# kinds of operators in a step: device clock, and wall clock of this machine\n{:>12}{:>8}{:>11}"
-        "{:>8}{:>10}{:>7}  kind\n",
+        "\n# kinds of operators in a step: device clock, and wall clock of this machine\n"
+        "{:>12}{:>8}{:>11}{:>8}{:>10}{:>7}  kind\n",
         "cycles", "of all", "wall", "of all", "GFLOP/s", "calls");
     for (std::size_t i = 0; i < std::min(rows.size(), kRowsOfTables); ++i) {
-      const auto& [name, kind] = rows[i];
-      const std::string speed = kind.flops > 0 && kind.seconds > 0
-                                    ? fmt::format("{:.1f}", static_cast<double>(kind.flops) / kind.seconds / 1e9)
-                                    : "-";
-      text_ += shortened(fmt::format("{:>12}{:>8}{:>11}{:>8}{:>10}{:>7}  {}", grouped(kind.cycles),
-                                     percent(static_cast<double>(kind.cycles) / static_cast<double>(all_cycles)),
-                                     duration_text(kind.seconds), percent(kind.seconds / all_seconds), speed,
-                                     grouped(kind.calls), name),
-                         frame_.cut()) +
-               "\n";
+      const KindRow& row = rows[i];
+      const double speed = row.seconds > 0 ? static_cast<double>(row.flops) / row.seconds / 1e9 : 0;
+      const std::string line =
+          fmt::format("{:>12}{:>8}{:>11}{:>8}{:>10}{:>7}  {}", grouped(row.cycles),
+                      percent(static_cast<double>(row.cycles) / all_cycles), duration_text(row.seconds),
+                      percent(row.seconds / all_seconds), speed > 0 ? fmt::format("{:.1f}", speed) : "-",
+                      grouped(row.calls), row.kind);
+      text_ += shortened(line, frame_.cut()) + "\n";
     }
   }
-
-  struct KindTimes {
-    std::uint64_t calls = 0;
-    std::uint64_t cycles = 0;
-    std::uint64_t flops = 0;
-    double seconds = 0;
-  };
 
   void one_operator(const proto::OperatorRow& op, std::uint64_t all) {
     const proto::Cost& cost = op.cost();

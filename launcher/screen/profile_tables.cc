@@ -4,6 +4,7 @@
 #include <cctype>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -141,6 +142,31 @@ std::string tiles_text(const proto::Variable& variable, std::uint64_t tiles) {
   const std::string range = fmt::format("tiles {} to {}", variable.first_tile(), variable.last_tile());
   const bool whole = variable.last_tile() - variable.first_tile() + 1 == variable.tiles();
   return whole ? range : fmt::format("{}, {} of them", range, variable.tiles());
+}
+
+std::vector<KindRow> kinds_of_operators(const proto::Profile& profile) {
+  const auto& seconds = profile.wall().step_seconds();
+  std::map<std::string, KindRow> by_kind;
+  for (const proto::OperatorRow& op : profile.report().operators()) {
+    if (op.host_function() == profile.report().step_function()) {
+      KindRow& row = by_kind[op.operation().substr(0, op.operation().find(' '))];  // "copy of 3 tensors"
+      row.calls += op.calls();
+      row.cycles += total_cycles(op.cost());
+      row.flops += op.plan().empty() ? 0 : op.cost().flops();  // Replicas may divide other operators.
+      row.seconds += static_cast<int>(op.step()) + 1 < seconds.size() ? seconds[static_cast<int>(op.step())] : 0;
+    }
+  }
+  by_kind["(waiting for the replicas of the host)"].seconds = seconds[seconds.size() - 1];
+  std::vector<KindRow> rows;
+  for (auto& [kind, row] : by_kind) {
+    row.kind = kind;
+    if (row.cycles > 0 || row.seconds > 0) {
+      rows.push_back(row);
+    }
+  }
+  std::ranges::stable_sort(rows, std::ranges::greater{},
+                           [](const KindRow& row) { return std::pair(row.seconds, row.cycles); });
+  return rows;
 }
 
 std::vector<const proto::OperatorRow*> longest_operators(const proto::Report& report) {

@@ -75,6 +75,19 @@ std::string lives_text(const proto::Variable& variable);
 /// Formats the tiles of a variable: "all tiles", "tile 7", "tiles 0 to 1,471, 736 of them".
 std::string tiles_text(const proto::Variable& variable, std::uint64_t tiles);
 
+/// All operators of one kind in a step.
+struct KindRow {
+  std::string kind;
+  std::uint64_t calls = 0;
+  std::uint64_t cycles = 0;
+  std::uint64_t flops = 0;  ///< Of convolutions and matmuls.
+  double seconds = 0;       ///< Wall time on this machine.
+};
+
+/// Returns a row for each kind of operator, and one for waiting, those with the most wall time first. Requires: the
+/// profile has wall times of steps.
+std::vector<KindRow> kinds_of_operators(const proto::Profile& profile);
+
 /// Returns the operators of a step, those with the most cycles first.
 std::vector<const proto::OperatorRow*> longest_operators(const proto::Report& report);
 

@@ -13,7 +13,6 @@
 
 #include "replica/base/sha256.h"
 #include "replica/graph/types.h"
-#include "replica/loops/value_place.h"
 #include "replica/machine/machine.h"
 
 namespace poprun {
@@ -152,7 +151,7 @@ void ValueTrace::after(const proto::Step& step) {
   const StepTensors tensors = tensors_of(step);
   for (const auto* written : {&tensors.writes, &tensors.ends_exchange}) {
     for (const std::uint32_t tensor : *written) {
-      values_.push_back({tensor, engine_->micro_batch(), step.number(), digest_of(engine_->inspect(tensor))});
+      values_.push_back({{tensor, engine_->micro_batch(), step.number()}, digest_of(engine_->inspect(tensor))});
     }
   }
 }
@@ -167,9 +166,9 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
   const auto for_each = [](const ValueTrace& trace, auto visit) {
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> times;
     for (const Value& value : trace.values_) {
-      const std::uint32_t time = times[{value.tensor, value.micro_batch}]++;
-      const std::string& name = trace.program_.tensors(static_cast<int>(value.tensor)).name();
-      if (!visit(Key{name, value.micro_batch, time}, value)) {
+      const std::uint32_t time = times[{value.place.tensor, value.place.micro_batch}]++;
+      const std::string& name = trace.program_.tensors(static_cast<int>(value.place.tensor)).name();
+      if (!visit(Key{name, value.place.micro_batch, time}, value)) {
         return;
       }
     }
@@ -183,9 +182,7 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
   for_each(*this, [&](const Key& key, const Value& value) {
     const auto found = others.find(key);
     if (found != others.end() && found->second->digest != value.digest) {
-      const Value& theirs = *found->second;
-      difference = text_of(other.program_, {theirs.tensor, theirs.micro_batch, theirs.step},
-                           traced_ == Of::kStep ? "micro-batch" : "batch");
+      difference = text_of(other.program_, found->second->place, traced_ == Of::kStep ? "micro-batch" : "batch");
     }
     return !difference;
   });

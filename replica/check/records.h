@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "replica/loops/loop.h"
+#include "replica/loops/value_place.h"
 #include "replica/program/program.h"
 
 /// Digests of a run's state after each step, to compare runs of one job without keeping their weights.
@@ -98,9 +99,7 @@ class ValueTrace final : public StepWatcher, private StepObserver {
 
  private:
   struct Value {
-    std::uint32_t tensor;
-    std::uint32_t micro_batch;
-    std::uint32_t step;  ///< Step.number.
+    ValuePlace place;
     std::uint64_t digest;
   };
 

@@ -114,9 +114,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
     options.dumps.push_back({request.pattern(), request.step()});
   }
   options.replay_every = config.corruption().replay_every();
-  for (const proto::BitFlip& flip : config.corruption().flips()) {
-    options.bit_flips.push_back({flip.replica(), flip.tensor(), flip.step()});
-  }
+  options.bit_flips.assign(config.corruption().flips().begin(), config.corruption().flips().end());
   options.engine = {.seed = training.seed(),
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite(),

@@ -291,7 +291,7 @@ void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
   }
 }
 
-void Engine::flip_bit(std::uint32_t tensor, std::size_t element) {
+void Engine::flip_bit(std::uint32_t tensor) {
   const std::size_t width = width_of(tensor);
   // In a little-endian number, the exponent of f32 begins at bit 23, and that of f16 at bit 10.
   const std::size_t bit = width == 4 ? 23 : width == 2 ? 10 : 0;
@@ -299,7 +299,8 @@ void Engine::flip_bit(std::uint32_t tensor, std::size_t element) {
   if (tiles_) {
     tiles_->gather(tensor, image);
   }
-  image[element * width + bit / 8] ^= std::byte{1} << bit % 8;
+  const auto middle = static_cast<std::size_t>(types_.at(tensor).elements()) / 2;
+  image[middle * width + bit / 8] ^= std::byte{1} << bit % 8;
   if (tiles_) {
     tiles_->scatter(tensor, image);
   }

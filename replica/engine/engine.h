@@ -154,9 +154,9 @@ class Engine final : private Machine {
   /// Returns whether replicas of this host share the variable's image.
   [[nodiscard]] bool is_shared(std::uint32_t id) const override { return images_->is_shared(id); }
 
-  /// Inverts one bit of a tensor's element, as a fault of the memory would: the lowest bit of the exponent if elements
-  /// are floating-point numbers. Requires: the tensor has the element and is not off-chip.
-  void flip_bit(std::uint32_t tensor, std::size_t element);
+  /// Inverts one bit of a tensor's middle element, as a fault of the memory would: the lowest bit of the exponent if
+  /// elements are floating-point numbers. Requires: the tensor is not off-chip.
+  void flip_bit(std::uint32_t tensor);
 
   /// Returns the index of the micro-batch that the running step belongs to; 0 outside of micro-batches.
   [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }

@@ -1,6 +1,7 @@
 #include "replica/instance/instance.h"
 
 #include <algorithm>
+#include <limits>
 #include <mutex>
 #include <span>
 #include <string_view>
@@ -21,7 +22,6 @@
 #include "replica/loops/inference_loop.h"
 #include "replica/loops/training_loop.h"
 #include "replica/loops/training_state.h"
-#include "replica/loops/wall_profile.h"
 #include "replica/ops/dnnl/numerics.h"
 #include "replica/report/report.h"
 
@@ -134,21 +134,22 @@ Status Instance::run_replica(Communicator& communicator) {
                          program.memory_size() > 1 ? " on the fullest IPU" : ""));
   LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(), collective_timeout() / 4);
   LauncherState state(client_);
-  const std::unique_ptr<StepTrace> trace = step_trace(program, length, communicator, reporter);
-  const bool profiles = reply_.config().has_profile() && !reply_.config().inference() && trace == nullptr;
-  WallProfile wall_profile(program, length.steps);
-  Result<LoopResult> ran = run_loop(
-      program,
-      {.communicator = communicator,
-       .progress = client_,
-       .reporter = first ? &reporter : nullptr,
-       .initial_weights = first ? compilation_.initial_weights() : none,
-       .streams = streams_of(communicator.self()),
-       .peer_stream = [this, self = communicator.self()](
-                          ReplicaId peer, std::uint64_t at) { return open_stream(self, peer, JobStream::kTrain, at); },
-       .watcher = profiles ? &wall_profile : static_cast<StepWatcher*>(trace.get()),
-       .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
-       .state = first ? &state : nullptr});
+  const bool profiles = reply_.config().has_profile() && !reply_.config().inference();
+  WallProfile wall_profile;
+  const std::unique_ptr<StepTrace> trace = profiles ? profiling_trace(program, length, communicator, wall_profile)
+                                                    : step_trace(program, length, communicator, reporter);
+  Result<LoopResult> ran = run_loop(program, {.communicator = communicator,
+                                              .progress = client_,
+                                              .reporter = first ? &reporter : nullptr,
+                                              .initial_weights = first ? compilation_.initial_weights() : none,
+                                              .streams = streams_of(communicator.self()),
+                                              .peer_stream =
+                                                  [this, self = communicator.self()](ReplicaId peer, std::uint64_t at) {
+                                                    return open_stream(self, peer, JobStream::kTrain, at);
+                                                  },
+                                              .watcher = trace.get(),
+                                              .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
+                                              .state = first ? &state : nullptr});
   if (trace != nullptr) {
     trace->flush();
   }
@@ -362,6 +363,18 @@ std::unique_ptr<StepTrace> Instance::step_trace(const Program& program, const Jo
       .slices_max = std::min(kRunSlicesMax / communicator.size() / (last - config.trace_first() + 1), kStepSlicesMax),
   };
   return std::make_unique<StepTrace>(program, setup, send);
+}
+
+std::unique_ptr<StepTrace> Instance::profiling_trace(const Program& program, const JobLength& length,
+                                                     const Communicator& communicator, WallProfile& profile) {
+  const StepTrace::Setup setup{
+      .replica = index_of(communicator.self()),
+      .replicas = static_cast<std::uint32_t>(communicator.size()),
+      .first = length.steps > 1 ? 2U : 1U,  // The first step touches all memory.
+      .last = length.steps,
+      .slices_max = std::numeric_limits<std::uint64_t>::max(),
+  };
+  return std::make_unique<StepTrace>(program, setup, [&](const proto::TracedSteps& traced) { profile.add(traced); });
 }
 
 Status Instance::finish_reports_of_all(Communicator& communicator) {

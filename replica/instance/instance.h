@@ -20,6 +20,7 @@
 #include "replica/loops/host_streams.h"
 #include "replica/loops/loop.h"
 #include "replica/loops/step_trace.h"
+#include "replica/loops/wall_profile.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 
@@ -77,6 +78,10 @@ class Instance {
   /// sends what names and draws the Program's steps. `program` and `reporter` must outlive the trace.
   std::unique_ptr<StepTrace> step_trace(const Program& program, const JobLength& length,
                                         const Communicator& communicator, LauncherReporter& reporter) const;
+
+  /// Returns a trace of all steps except the first, if there are several, that adds to `profile`.
+  static std::unique_ptr<StepTrace> profiling_trace(const Program& program, const JobLength& length,
+                                                    const Communicator& communicator, WallProfile& profile);
 
   /// Sends the outputs or traces of all replicas to the launcher before replica 0 sends the profile, which ends the
   /// report. Replica 0's instance finishes its report with the profile; make_profile waits for all other replicas

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
-#include "replica/graph/types.h"
 #include "replica/machine/machine.h"
 #include "replica/program/host_contract.h"
 
@@ -28,7 +27,7 @@ void add_tensors_of(const Program& program, const google::protobuf::RepeatedPtrF
 
 }  // namespace
 
-Result<std::unique_ptr<BitFlips>> BitFlips::create(const Program& program, const std::vector<BitFlip>& flips,
+Result<std::unique_ptr<BitFlips>> BitFlips::create(const Program& program, const std::vector<proto::BitFlip>& flips,
                                                    std::uint64_t total_steps, Communicator& communicator) {
   std::set<std::uint32_t> tensors;
   add_tensors_of(program, find_function(program, name_of(JobFunction::kTrain))->steps(), tensors);
@@ -37,48 +36,44 @@ Result<std::unique_ptr<BitFlips>> BitFlips::create(const Program& program, const
     names.push_back(program.tensors(static_cast<int>(tensor)).name());
   }
   std::unique_ptr<BitFlips> made(new BitFlips(program, communicator));
-  for (const BitFlip& flip : flips) {
+  for (const proto::BitFlip& flip : flips) {
     const auto refuse = [&](const std::string& why) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("--flip-bit = {}:{}@{}: {}", flip.replica, flip.tensor, flip.step, why));
+                  fmt::format("--flip-bit = {}:{}@{}: {}", flip.replica(), flip.tensor(), flip.step(), why));
     };
-    if (flip.replica >= communicator.size()) {
-      return refuse(fmt::format("the job has replicas 0 to {}", communicator.size() - 1));
-    }
-    if (flip.step == 0 || flip.step > total_steps) {
+    if (flip.step() > total_steps) {
       return refuse(fmt::format("the job has steps 1 to {}", total_steps));
     }
     const auto found = std::ranges::find_if(tensors, [&](std::uint32_t tensor) {
       const proto::Tensor& candidate = program.tensors(static_cast<int>(tensor));
-      return candidate.name() == flip.tensor && !is_remote(candidate);
+      return candidate.name() == flip.tensor() && !is_remote(candidate);
     });
     if (found == tensors.end()) {
-      const std::string close = nearest(flip.tensor, names);
+      const std::string close = nearest(flip.tensor(), names);
       return refuse(
           fmt::format("no training step has a tensor of this name in In-Processor Memory; {}",
                       close.empty() ? "--dry-run -vv shows all names" : fmt::format("did you mean {}?", close)));
     }
-    made->flips_.push_back({flip.replica, *found, flip.step});
+    made->flips_.push_back({flip.replica(), *found, flip.step()});
   }
   return made;
 }
 
 Status BitFlips::begin(std::uint64_t step, Engine& engine) {
+  engine_ = &engine;
   due_.clear();
   bool changes_state = false;
-  engine_ = &engine;
-  for (const Flip& planned : flips_) {
-    const bool is_mine = planned.replica == index_of(communicator_.self());
-    if (planned.step != step) {
+  for (const Flip& flip : flips_) {
+    if (flip.step != step) {
       continue;
     }
-    if (program_.tensors(static_cast<int>(planned.tensor)).always_live()) {
-      changes_state = true;
-      if (is_mine) {
-        flip(planned.tensor);
-      }
+    const bool is_mine = flip.replica == index_of(communicator_.self());
+    const bool is_state = program_.tensors(static_cast<int>(flip.tensor)).always_live();
+    changes_state = changes_state || is_state;
+    if (is_mine && is_state) {
+      engine.flip_bit(flip.tensor);
     } else if (is_mine) {
-      due_.push_back(planned.tensor);
+      due_.push_back(flip.tensor);
     }
   }
   if (!due_.empty()) {
@@ -96,16 +91,10 @@ void BitFlips::after(const proto::Step& step) {
   std::erase_if(due_, [&](std::uint32_t tensor) {
     const bool is_written = std::ranges::find(tensors.writes, tensor) != tensors.writes.end();
     if (is_written) {
-      flip(tensor);
+      engine_->flip_bit(tensor);
     }
     return is_written;
   });
-}
-
-void BitFlips::flip(std::uint32_t tensor) const {
-  const auto type = parse_type(program_.tensors(static_cast<int>(tensor)).type());
-  POPRUN_CHECK(type.has_value());
-  engine_->flip_bit(tensor, static_cast<std::size_t>(type->elements()) / 2);
 }
 
 }  // namespace poprun

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kSubjectsMax = 16;  ///< Differences for which a majority is asked.
 constexpr std::string_view kAdvice =
-    "memory or a processor there may be faulty: test it, then go on with --resume auto, or use --restarts";
+    "test the memory and the processors there, then continue with --resume auto (--restarts does so by itself)";
 
 std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -37,6 +37,13 @@ Digest digest_of_bytes(std::span<const std::byte> bytes) {
 bool is_variable(const proto::Tensor& tensor) {
   return tensor.role() == proto::ROLE_PARAMETER || tensor.role() == proto::ROLE_OPTIMIZER_STATE ||
          tensor.role() == proto::ROLE_BUFFER;
+}
+
+tl::unexpected<Error> depends_on_all() {
+  return fail(
+      ErrorCode::kUsage,
+      "--replay-every: all replicas share means in every micro-batch (model.norm-span), so no other replica can "
+      "compute it again; use a smaller span, or leave it out");
 }
 
 /// Finds what a replay compares: walks the steps in the order in which they run.
@@ -60,7 +67,6 @@ class Planner {
     for (const std::uint32_t number : mixed_) {
       plan_.compared.erase(number);
     }
-    std::ranges::set_intersection(carried_in_, written_, std::back_inserter(plan_.carried));
     return std::move(plan_);
   }
 
@@ -98,10 +104,7 @@ class Planner {
     const StepTensors tensors = tensors_of(step);
     const bool mixes = step.has_scatter_rows() || (group == 0 && (step.has_all_reduce() || step.has_reduce_scatter()));
     if (mixes && !has_mixed_ && std::ranges::any_of(tensors.reads, [&](auto id) { return is_of_forward_pass(id); })) {
-      return fail(
-          ErrorCode::kUsage,
-          "--replay-every: all replicas share means in every micro-batch (model.norm-span), so no other replica "
-          "can compute it again; use a smaller span, or leave it out");
+      return depends_on_all();
     }
     has_mixed_ = has_mixed_ || mixes;
     const auto is_shard = [&](auto id) { return !program_.tensors(static_cast<int>(id)).shard_of().empty(); };
@@ -109,15 +112,9 @@ class Planner {
     // Gathered tensors are equal on all replicas, although their shards differ.
     const bool is_mixed = mixes || std::ranges::any_of(tensors.writes, is_shard) ||
                           (!step.has_all_gather() && std::ranges::any_of(tensors.reads, differs));
-    for (const std::uint32_t tensor : tensors.reads) {
-      if (!written_.contains(tensor)) {
-        carried_in_.insert(tensor);
-      }
-    }
     std::vector<std::uint32_t>& compared = plan_.compared[step.number()];
     compared.clear();
     for (const std::uint32_t tensor : tensors.writes) {
-      written_.insert(tensor);
       if (is_mixed) {
         sums_.insert(tensor);
         mixed_.insert(step.number());
@@ -144,12 +141,10 @@ class Planner {
   const Program& program_;
   std::size_t replicas_;
   ReplayPlan plan_;
-  std::set<std::uint32_t> state_;       ///< Tensors that hold weights and their state between steps.
-  bool has_mixed_ = false;              ///< Whether an exchange among all replicas was visited.
-  std::set<std::uint32_t> sums_;        ///< Tensors whose values depend on all micro-batches, or on a replica's shards.
-  std::set<std::uint32_t> mixed_;       ///< Steps that write such tensors.
-  std::set<std::uint32_t> carried_in_;  ///< Tensors that are read before they are written.
-  std::set<std::uint32_t> written_;
+  std::set<std::uint32_t> state_;  ///< Tensors that hold weights and their state between steps.
+  bool has_mixed_ = false;         ///< Whether an exchange among all replicas was visited.
+  std::set<std::uint32_t> sums_;   ///< Tensors whose values depend on all micro-batches, or on a replica's shards.
+  std::set<std::uint32_t> mixed_;  ///< Steps that write such tensors.
 };
 
 }  // namespace
@@ -157,8 +152,7 @@ class Planner {
 Result<ReplayPlan> plan_replay(const Program& program, std::size_t replicas) {
   POPRUN_ASSIGN(ReplayPlan plan,
                 Planner(program, replicas).plan(*find_function(program, name_of(JobFunction::kTrain))));
-  POPRUN_CHECK(plan.group < replicas);
-  return plan;
+  return plan.group < replicas ? Result<ReplayPlan>(std::move(plan)) : depends_on_all();
 }
 
 Digest ValueHashes::whole() const {
@@ -177,9 +171,11 @@ void ValueHashes::after(const proto::Step& step) {
 }
 
 Result<std::unique_ptr<Replay>> Replay::create(const Program& program, const LoopPorts& ports,
-                                               std::uint64_t micro_batches, Serve serve) {
+                                               const StatisticsBackup& statistics, std::uint64_t micro_batches,
+                                               Serve serve) {
   POPRUN_ASSIGN(ReplayPlan plan, plan_replay(program, ports.communicator.size()));
-  std::unique_ptr<Replay> replay(new Replay(program, std::move(plan), ports, micro_batches, std::move(serve)));
+  std::unique_ptr<Replay> replay(
+      new Replay(program, std::move(plan), ports, statistics, micro_batches, std::move(serve)));
   POPRUN_ASSIGN(replay->host_, ports.communicator.group(Group::host()));
   std::uint32_t first = index_of(ports.communicator.self());
   POPRUN_TRY(replay->host_->broadcast(std::as_writable_bytes(std::span(&first, 1)), ReplicaId{0}, "first of the host"));
@@ -189,11 +185,12 @@ Result<std::unique_ptr<Replay>> Replay::create(const Program& program, const Loo
   return replay;
 }
 
-Replay::Replay(const Program& program, ReplayPlan plan, const LoopPorts& ports, std::uint64_t micro_batches,
-               Serve serve)
+Replay::Replay(const Program& program, ReplayPlan plan, const LoopPorts& ports, const StatisticsBackup& statistics,
+               std::uint64_t micro_batches, Serve serve)
     : program_(program),
       plan_(std::move(plan)),
       ports_(ports),
+      statistics_(statistics),
       micro_batches_(micro_batches),
       serve_(std::move(serve)),
       self_(index_of(ports.communicator.self())),
@@ -217,11 +214,6 @@ std::size_t Replay::replayed_by(std::size_t subject, std::size_t shift) const {
 
 Status Replay::run(Engine& engine, std::uint64_t step) {
   POPRUN_TRY(compare_state(engine, step));
-  carried_.clear();
-  for (const std::uint32_t tensor : plan_.carried) {
-    const auto bytes = engine.inspect(tensor);
-    carried_.emplace_back(bytes.begin(), bytes.end());
-  }
   ValueHashes again(plan_, engine);
   POPRUN_TRY(rehearse(engine, step, shift_, again));
   ValueHashes own(plan_, engine);
@@ -244,18 +236,12 @@ Status Replay::rehearse(Engine& engine, std::uint64_t step, std::size_t shift, V
   const std::unique_ptr<HostStream> stream = ports_.peer_stream(subject, (step - 1) * micro_batches_);
   BatchWindow window(program_, JobStream::kTrain, *stream);
   window.begin();
-  restore_carried(engine);
+  statistics_.restore(engine);
   serve_(&window);
   const Status ran = engine.rehearse(name_of(JobFunction::kTrain), plan_.steps, subject, hashes);
   serve_(nullptr);
-  restore_carried(engine);
+  statistics_.restore(engine);
   return ran;
-}
-
-void Replay::restore_carried(Engine& engine) const {
-  for (std::size_t k = 0; k < carried_.size(); ++k) {
-    engine.restore(plan_.carried[k], carried_[k]);
-  }
 }
 
 /// Compares what each replica computed with what another computed for it.
@@ -347,30 +333,36 @@ Status Replay::compare_state(const Engine& engine, std::uint64_t step) {
         holders[digest].push_back(replica);
       }
     }
-    if (holders.size() < 2) {
-      continue;
+    if (holders.size() > 1) {
+      return blame_holders(
+          holders, engine.is_shared(variables_[v]),
+          fmt::format("before step {}: '{}'", step, program_.tensors(static_cast<int>(variables_[v])).name()));
     }
-    const auto copies = [](const auto& holder) { return holder.second.size(); };
-    const auto most = std::ranges::max_element(holders, {}, copies);
-    const bool is_majority = std::ranges::count(holders, copies(*most), copies) == 1;
-    std::vector<std::string> suspects;
-    for (const auto& [digest, replicas] : holders) {
-      for (const std::size_t replica : replicas) {
-        if (!is_majority || digest != most->first) {
-          suspects.push_back(engine.is_shared(variables_[v])
-                                 ? fmt::format("the host of replica {}", first_of_host_[replica])
-                                 : fmt::format("replica {}", replica));
-        }
-      }
-    }
-    return fail_together(
-        (is_majority ? std::next(holders.begin(), most == holders.begin() ? 1 : 0) : holders.begin())->second.front(),
-        fmt::format("silent data corruption before step {}: '{}' {} {}{}; {}", step,
-                    program_.tensors(static_cast<int>(variables_[v])).name(),
-                    is_majority ? "is wrong on" : "differs between", fmt::join(suspects, " and "),
-                    is_majority ? fmt::format(" ({} other copies agree)", copies(*most)) : "", kAdvice));
   }
   return {};
+}
+
+/// Fails with the replicas whose copies differ from most others or, if there is no majority, with all replicas.
+Status Replay::blame_holders(const std::map<Digest, std::vector<std::size_t>>& holders, bool is_shared,
+                             const std::string& what) {
+  const auto copies = [](const auto& holder) { return holder.second.size(); };
+  const auto most = std::ranges::max_element(holders, {}, copies);
+  const bool is_majority = std::ranges::count(holders, copies(*most), copies) == 1;
+  std::vector<std::size_t> suspects;
+  for (const auto& [digest, replicas] : holders) {
+    if (!is_majority || digest != most->first) {
+      suspects.insert(suspects.end(), replicas.begin(), replicas.end());
+    }
+  }
+  std::vector<std::string> names;
+  for (const std::size_t replica : suspects) {
+    names.push_back(is_shared ? fmt::format("the host of replica {}", first_of_host_[replica])
+                              : fmt::format("replica {}", replica));
+  }
+  return fail_together(suspects.front(),
+                       fmt::format("silent data corruption {} {} {}{}; {}", what,
+                                   is_majority ? "is wrong on" : "differs between", fmt::join(names, " and "),
+                                   is_majority ? fmt::format(" ({} other copies agree)", copies(*most)) : "", kAdvice));
 }
 
 Note Replay::note(const Engine& engine) const {

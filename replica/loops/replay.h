@@ -14,6 +14,7 @@
 #include "replica/engine/engine.h"
 #include "replica/loops/host_streams.h"
 #include "replica/loops/loop.h"
+#include "replica/loops/training_state.h"
 #include "replica/loops/value_place.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
@@ -32,13 +33,12 @@ namespace poprun {
 
 using Digest = std::array<std::byte, 32>;  ///< SHA-256.
 
-/// What replicas compare.
+/// The part of a training step that a replay repeats, and the values that it compares.
 struct ReplayPlan {
   std::size_t steps = 0;  ///< Leading steps of "train": those before the first that changes weights or their state.
   /// Values that depend only on weights and on the micro-batches of a group of replicas, keyed by Step.number.
   std::map<std::uint32_t, std::vector<std::uint32_t>> compared;
-  std::vector<std::uint32_t> carried;  ///< Tensors that these steps change although a next run of them reads them.
-  std::size_t group = 1;               ///< Consecutive replicas in a group. Above 1 if they share means (norm_span).
+  std::size_t group = 1;  ///< Consecutive replicas in a group. Above 1 if they share means (norm_span).
 };
 
 /// Returns the plan for a job. Pure. Errors: kUsage if each replica's values depend on all micro-batches of the step.
@@ -74,9 +74,11 @@ class Replay {
   /// Makes the loop serve this window as stream kTrain, or its own again (null).
   using Serve = std::function<void(BatchWindow*)>;
 
-  /// `micro_batches` is the number of batches per step. `program` and what `ports` refers to must outlive this.
+  /// `statistics` holds those at the beginning of the step while a step runs. `micro_batches` is the number of batches
+  /// per step. All references must outlive this.
   static Result<std::unique_ptr<Replay>> create(const Program& program, const LoopPorts& ports,
-                                                std::uint64_t micro_batches, Serve serve);
+                                                const StatisticsBackup& statistics, std::uint64_t micro_batches,
+                                                Serve serve);
 
   /// Runs "train" for training step `step`, counted from 1, twice up to the update.
   Status run(Engine& engine, std::uint64_t step);
@@ -88,18 +90,21 @@ class Replay {
   [[nodiscard]] Note note(const Engine& engine) const;
 
  private:
-  Replay(const Program& program, ReplayPlan plan, const LoopPorts& ports, std::uint64_t micro_batches, Serve serve);
+  Replay(const Program& program, ReplayPlan plan, const LoopPorts& ports, const StatisticsBackup& statistics,
+         std::uint64_t micro_batches, Serve serve);
 
   [[nodiscard]] std::size_t replayed_by(std::size_t subject, std::size_t shift) const;
   Status rehearse(Engine& engine, std::uint64_t step, std::size_t shift, ValueHashes& hashes);
-  void restore_carried(Engine& engine) const;
   Status compare(Engine& engine, std::uint64_t step, const ValueHashes& own, const ValueHashes& again);
   Result<std::string> verdict(std::size_t subject, const std::array<const ValueHashes*, 3>& hashes);
+  Status blame_holders(const std::map<Digest, std::vector<std::size_t>>& holders, bool is_shared,
+                       const std::string& what);
   Status fail_together(std::size_t speaker, std::string message);
 
   const Program& program_;
   ReplayPlan plan_;
   const LoopPorts& ports_;
+  const StatisticsBackup& statistics_;
   std::uint64_t micro_batches_;
   Serve serve_;
   std::size_t self_;
@@ -109,8 +114,7 @@ class Replay {
   std::unique_ptr<Communicator> host_;
   std::vector<std::uint32_t> first_of_host_;  ///< For each replica, the first replica on its host.
   std::vector<std::uint32_t> variables_;
-  std::vector<std::vector<std::byte>> carried_;  ///< ReplayPlan::carried at the beginning of the step.
-  std::uint64_t replayed_ = 0;                   ///< Steps.
+  std::uint64_t replayed_ = 0;  ///< Steps.
 };
 
 }  // namespace poprun

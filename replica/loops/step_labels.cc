@@ -85,8 +85,9 @@ void LabelCounts::add(const HostBatch& batch) {
   empty_ = false;
 }
 
-StepLabels::StepLabels(LabelCounts counts, const std::vector<LabelTensor>& tensors, double weighted_mean_of)
-    : counts_(std::move(counts)), weighted_mean_of_(weighted_mean_of) {
+StepLabels::StepLabels(const std::vector<LabelTensor>& tensors, std::size_t samples, std::size_t pieces,
+                       double weighted_mean_of)
+    : counts_(tensors, samples, pieces), weighted_mean_of_(weighted_mean_of) {
   for (const LabelTensor& tensor : tensors) {
     if (are_shared()) {
       means_.emplace_back(tensor.name);

@@ -57,8 +57,8 @@ class LabelCounts {
 /// The labels of each training step, over all replicas.
 class StepLabels {
  public:
-  /// `weighted_mean_of`: see TrainingOptions.
-  StepLabels(LabelCounts counts, const std::vector<LabelTensor>& tensors, double weighted_mean_of);
+  /// `samples` and `pieces`: see LabelCounts. `weighted_mean_of`: see TrainingOptions.
+  StepLabels(const std::vector<LabelTensor>& tensors, std::size_t samples, std::size_t pieces, double weighted_mean_of);
 
   void begin_step() { counts_.begin_step(); }
   void add(const HostBatch& batch) { counts_.add(batch); }

@@ -46,8 +46,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
     : program_(program),
       options_(options),
       ports_(ports),
-      labels_({options.labels, options.batch_samples, std::max(program.compute_batches(), 1U)}, options.labels,
-              options.weighted_mean_of),
+      labels_(options.labels, options.batch_samples, std::max(program.compute_batches(), 1U), options.weighted_mean_of),
       train_(std::make_unique<Parts>(
           ports.streams(JobStream::kTrain, options.resume ? options.resume->step() * options.micro_batches : 0),
           [this] { return begin_part(); }, [this](const HostBatch& batch) { labels_.add(batch); })),
@@ -99,7 +98,7 @@ Status TrainingLoop::plan_observers() {
   }
   if (options_.replay_every > 0) {
     const auto serve = [this](BatchWindow* window) { served_ = window != nullptr ? window : &batches_; };
-    POPRUN_ASSIGN(replay_, Replay::create(program_, ports_, options_.micro_batches, serve));
+    POPRUN_ASSIGN(replay_, Replay::create(program_, ports_, statistics_, options_.micro_batches, serve));
   }
   return {};
 }

@@ -33,7 +33,7 @@ struct TrainingOptions {
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Tensors of replica 0 to dump.
   std::uint64_t replay_every = 0;  ///< Steps from one replay to the next (replay.h); 0: no replays.
-  std::vector<BitFlip> bit_flips = {};
+  std::vector<proto::BitFlip> bit_flips = {};
   EngineOptions engine;
   bool scale_loss = false;               ///< The Program reads its loss scale from the host (compile.h).
   std::vector<LabelTensor> labels = {};  ///< Label tensors of a batch, in the batch's order.

@@ -116,7 +116,7 @@ Status TrainingState::restore(CheckpointSource* source, Engine& engine, Communic
   return engine.settle();
 }
 
-StatisticsBackup::StatisticsBackup(const Program& program) {
+StatisticsBackup::StatisticsBackup(const Program& program) : program_(program) {
   for (int t = 0; t < program.tensors_size(); ++t) {
     const proto::Tensor& tensor = program.tensors(t);
     if (tensor.role() == proto::ROLE_BUFFER) {
@@ -131,6 +131,14 @@ void StatisticsBackup::take(const Engine& engine) {
     statistic.bytes.assign(bytes.begin(), bytes.end());
   }
   taken_ = true;
+}
+
+void StatisticsBackup::restore(Engine& engine) const {
+  for (const auto& [name, statistic] : statistics_) {
+    if (program_.tensors(static_cast<int>(statistic.tensor)).always_live()) {
+      engine.restore(statistic.tensor, statistic.bytes);
+    }
+  }
 }
 
 std::span<const std::byte> StatisticsBackup::of(std::string_view tensor, std::span<const std::byte> bytes) const {

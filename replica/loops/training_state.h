@@ -26,6 +26,8 @@ class StatisticsBackup {
 
   /// Copies the statistics at the beginning of a step. Cost: a few KiB per normalisation.
   void take(const Engine& engine);
+  /// Gives the engine the statistics at the beginning of the step again.
+  void restore(Engine& engine) const;
   /// Discards the copy when the step is complete.
   void forget() { taken_ = false; }
 
@@ -37,6 +39,7 @@ class StatisticsBackup {
     std::uint32_t tensor;
     std::vector<std::byte> bytes;
   };
+  const Program& program_;
   std::map<std::string, Statistic, std::less<>> statistics_;  ///< Keyed by name.
   bool taken_ = false;
 };

@@ -7,7 +7,7 @@
 namespace poprun {
 namespace {
 
-/// A step and the function that contains it; both are null if there is no such step.
+/// A step and the function that contains it; both are null if the step does not exist.
 struct Found {
   const proto::Function* function = nullptr;
   const proto::Step* step = nullptr;

@@ -4,63 +4,33 @@
 #include <span>
 
 namespace poprun {
-namespace {
 
-std::uint32_t steps_of(const google::protobuf::RepeatedPtrField<proto::Step>& steps) {
-  std::uint32_t end = 0;
-  for (const proto::Step& step : steps) {
-    end = std::max({end, step.number() + 1, steps_of(step.repeat().steps())});
+void WallProfile::add(const proto::TracedSteps& traced) {
+  for (const proto::StepTrace& trace : traced.traces()) {
+    for (int slice = 0; slice < trace.kind_size(); ++slice) {
+      const auto length = static_cast<double>(trace.length_ns(slice));
+      if (trace.kind(slice) == proto::TRACE_STEP) {
+        ++training_steps_;
+      } else if (trace.kind(slice) == proto::TRACE_SHARING) {
+        sharing_ += length;
+      } else if (trace.kind(slice) != proto::TRACE_CALL) {  // The called function's steps have slices of their own.
+        nanoseconds_.resize(std::max<std::size_t>(nanoseconds_.size(), trace.number(slice) + std::size_t{1}));
+        nanoseconds_[trace.number(slice)] += length;
+      }
+    }
   }
-  return end;
-}
-
-}  // namespace
-
-WallProfile::WallProfile(const Program& program, std::uint64_t training_steps) : first_(training_steps > 1 ? 2 : 1) {
-  std::uint32_t end = 0;
-  for (const proto::Function& function : program.functions()) {
-    end = std::max(end, steps_of(function.steps()));
-  }
-  totals_.resize(end + 1);
 }
 
 Result<std::vector<float>> WallProfile::seconds(Communicator& communicator) const {
   std::vector<float> means;
-  for (const double total : totals_) {
-    means.push_back(measured_ == 0 ? 0.0F : static_cast<float>(total / static_cast<double>(measured_)));
+  const double all = 1e9 * static_cast<double>(std::max<std::uint64_t>(training_steps_, 1));
+  for (const double nanoseconds : nanoseconds_) {
+    means.push_back(static_cast<float>(nanoseconds / all));
   }
-  Buffer buffer = Buffer::of(means);
-  buffer.name = "wall times of steps";
+  means.push_back(static_cast<float>(sharing_ / all));
+  const Buffer buffer{ElementType::kF32, std::as_writable_bytes(std::span(means)), "wall times of steps"};
   POPRUN_TRY(communicator.all_reduce(Reduction::kMean, std::span(&buffer, 1)));
   return means;
-}
-
-void WallProfile::begin(std::uint64_t step, Engine& engine) {
-  if (step == first_) {
-    engine.add_observer(*this);
-  }
-}
-
-void WallProfile::end(const StepReport& report, Engine& /*engine*/) {
-  measured_ += report.step >= first_ ? 1U : 0U;
-}
-
-void WallProfile::before(const proto::Step& /*step*/) {
-  began_ = now_seconds();
-}
-
-void WallProfile::after(const proto::Step& step) {
-  if (!step.has_repeat() && !step.has_call()) {
-    totals_[step.number()] += now_seconds() - began_;
-  }
-}
-
-void WallProfile::before_exchange() {
-  began_ = now_seconds();
-}
-
-void WallProfile::after_exchange(std::size_t /*replicas*/) {
-  totals_.back() += now_seconds() - began_;
 }
 
 }  // namespace poprun

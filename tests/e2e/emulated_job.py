@@ -56,6 +56,29 @@ evaluate = false
 """
 
 
+GPT2_HALF = """
+[model]
+name = gpt2
+precision = half
+layers = 2
+hidden = 32
+heads = 2
+vocabulary = 64
+sequence-length = 16
+dropout = 0.1
+[data]
+source = synthetic:tokens,vocabulary=64
+sequence-length = 16
+micro-batch-size = 2
+[training]
+optimizer = adamw
+learning-rate = 0.001
+loss-scaling = auto
+schedule = constant
+evaluate = false
+"""
+
+
 def environment_of(pid):
     try:
         raw = pathlib.Path(f"/proc/{pid}/environ").read_bytes()

@@ -2,38 +2,16 @@
 """--replay-every and --flip-bit, as a user runs them: silent data corruption is found, named, and undone."""
 import unittest
 
-from emulated_job import QUICK, JobTest
-
-HALF_PIPELINE = """
-[model]
-name = gpt2
-precision = half
-layers = 2
-hidden = 32
-heads = 2
-vocabulary = 64
-sequence-length = 16
-dropout = 0.1
-[data]
-source = synthetic:tokens,vocabulary=64
-sequence-length = 16
-micro-batch-size = 2
-[training]
-optimizer = adamw
-learning-rate = 0.001
-loss-scaling = auto
-evaluate = false
-"""
-
+from emulated_job import GPT2_HALF, QUICK, JobTest
 
 class Replay(JobTest):
     def test_replays_change_neither_weights_nor_device_time(self):
         for words, config in ((("-n", 4, "--num-instances", 2), QUICK),
                               (("-n", 3, "--training.gradient-accumulation", 2), QUICK),
                               (("-n", 2, "--ipus-per-replica", 2, "--training.gradient-accumulation", 4),
-                               HALF_PIPELINE),
+                               GPT2_HALF),
                               (("-n", 4, "--memory.replicated-tensor-sharding", "weights,optimizer-state"),
-                               HALF_PIPELINE)):
+                               GPT2_HALF)):
             jobs = [self.run_job("--training.steps", 4, "--overwrite", *words, *more, config=config)
                     for more in ((), ("--replay-every", 2))]
             self.assertEqual(jobs[0].weights_hash(), jobs[1].weights_hash(), words)
@@ -46,8 +24,9 @@ class Replay(JobTest):
         right = self.run_job(*words, config=QUICK).weights_hash()
         job = self.run_job(*words, "--replay-every", 5, "--checkpoint-every", 5, "--flip-bit", "2:fc1@15",
                            "--restarts", 1, config=QUICK)
-        self.assertRegex(job.stderr, r"replica 2 \(.*\).*: silent data corruption in step 15: replica 2 computed a wrong "
-                                     r"'fc1' of \S+ in micro-batch 1, .* \(replicas 0 and 3 agree on another value\)")
+        self.assertRegex(job.stderr, r"replica 2 \(.*\).*: silent data corruption in step 15: replica 2 computed a "
+                                     r"wrong 'fc1' of \S+ in micro-batch 1, .* \(replicas 0 and 3 agree on another "
+                                     r"value\)")
         self.assertIn("resuming from", job.stderr)
         self.assertEqual(job.weights_hash(), right)
 

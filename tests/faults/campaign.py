@@ -24,7 +24,7 @@ TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "multihost")]
 
 import cluster
-from emulated_job import BIN, Job, PROGRESS
+from emulated_job import BIN, GPT2_HALF, Job, PROGRESS
 from faults import KINDS, NETWORK_KINDS, Violation, replicas_of, send
 from onnx_test import classifier
 
@@ -63,28 +63,6 @@ schedule = constant
 evaluate = false
 """
 
-HALF = """
-[model]
-name = gpt2
-precision = half
-layers = 2
-hidden = 32
-heads = 2
-vocabulary = 64
-sequence-length = 16
-dropout = 0.1
-[data]
-source = synthetic:tokens,vocabulary=64
-sequence-length = 16
-micro-batch-size = 2
-[training]
-optimizer = adamw
-learning-rate = 0.001
-loss-scaling = auto
-schedule = constant
-evaluate = false
-"""
-
 SHARDED = ADAM.replace("evaluate = false", "evaluate-every-epochs = 1").replace(
     "source = fashion-mnist", "source = synthetic:images=1x28x28,classes=10,items=9600") + """
 [memory]
@@ -103,7 +81,7 @@ ONNX = ADAM.replace("name = mlp\nhidden = 64", "onnx = MODEL").replace(
 # Steps by number of replicas: about as many as two processors run in 3 s.
 JOBS = {"momentum": (MOMENTUM, {2: 900, 3: 700, 4: 550, 6: 400, 8: 300}),
         "adam": (ADAM, {2: 1600, 3: 1300, 4: 1100, 6: 800, 8: 650}),
-        "half": (HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450}),
+        "half": (GPT2_HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450}),
         "sharded": (SHARDED, {2: 1200, 3: 1000, 4: 800, 6: 600, 8: 450}),
         "onnx": (ONNX, {2: 2400, 3: 2000, 4: 1600, 6: 1200, 8: 900}),
         "staged": (STAGED, {2: 260, 3: 200, 4: 160, 6: 120, 8: 90})}
@@ -163,7 +141,8 @@ class Attempt:
         self.case = run.case
         config, steps = JOBS[run.case.job]
         words = ["-n", run.case.replicas, "--training.steps", steps[run.case.replicas], "--output-dir", run.output,
-                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *ARGUMENTS.get(run.case.job, ()), *run.arguments, *run.options]
+                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *ARGUMENTS.get(run.case.job, ()), *run.arguments,
+                 *run.options]
         if run.features.checkpoints:
             words += ["--checkpoint-every", CHECKPOINT_EVERY]
         if run.features.restarts and run.case.restarts:

@@ -455,7 +455,8 @@ class FlipBit(Kind):
     every = 20  # Steps from one replay to the next.
 
     def details(self, rng):
-        return {"victim": rng.randrange(1000), "tensor": rng.randrange(1_000_000), "of": rng.choice(("weights", "values"))}
+        return {"victim": rng.randrange(1000), "tensor": rng.randrange(1_000_000),
+                "of": rng.choice(("weights", "values"))}
 
     def prepare(self, run):
         case = run.case
@@ -469,17 +470,18 @@ class FlipBit(Kind):
         self.replica = case.details["victim"] % case.replicas
         step = max(1, round(case.fraction * run.steps / self.every)) * self.every
         self.fault = ["--flip-bit", f"{self.replica}:{self.tensor}@{step}"]
-        self.moment = r"before step \d+" if self.is_weight else f"in step {step}"
+        if self.is_weight:  # Replicas of a host share it, and only one of them names the host.
+            replica = r"\d+" if run.hosts else rf"{self.replica}\b"
+            self.report = (rf"before step \d+: '{re.escape(self.tensor)}' (is wrong on|differs between) "
+                           rf".*replica {replica}")
+        else:
+            self.report = rf"in step {step}: replica {self.replica} computed a wrong '{re.escape(self.tensor)}'"
         run.options += ["--replay-every", self.every, *self.fault]
         if self.is_weight and run.hosts is None:
             run.options += ["--memory.private", "true"]  # Otherwise the replicas of a host share the weight.
 
     def cause(self, run):
-        place = ("(is wrong on|differs between) .*replica \\d+" if self.is_weight and run.hosts else
-                 f"(is wrong on|differs between) .*replica {self.replica}\\b" if self.is_weight else
-                 f"replica {self.replica} computed a wrong")
-        tensor = re.escape(f"'{self.tensor}'")
-        return f"silent data corruption {self.moment}: " + (f"{tensor} {place}" if self.is_weight else f"{place} {tensor}")
+        return f"silent data corruption {self.report}"
 
     def strike(self, run, attempt):
         attempt.known = set()
@@ -704,6 +706,6 @@ KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "k
          "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
          "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
          "data-server-away": DataServerAway(), "hung-disk": HungDisk(), "flood": Flood(),
-         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "flip-bit": FlipBit(), "overlap": Overlap(), "bad-frames": BadFrames(),
-         "bad-frames-mpi": BadFramesMpi()}
+         "two-launchers": TwoLaunchers(), "bit-rot": BitRot(), "flip-bit": FlipBit(), "overlap": Overlap(),
+         "bad-frames": BadFrames(), "bad-frames-mpi": BadFramesMpi()}
 NETWORK_KINDS = ("kill-host", "cut-link", "flap-link")

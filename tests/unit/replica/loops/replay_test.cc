@@ -149,6 +149,27 @@ TEST(Replay, IsRefusedIfAMicroBatchDependsOnAllReplicas) {
   }
 }
 
+TEST(Replay, IsRefusedIfGroupsOfTwoSizesTogetherAreAllReplicas) {
+  proto::RunConfig job = replayed(6);
+  job.mutable_model()->set_name("resnet18");
+  job.mutable_model()->set_norm_span(2);
+  auto program = compile(*compile_options(job, dataset()));
+  ASSERT_TRUE(program) << program.error().message;
+  ASSERT_TRUE(plan_replay(*program, 6));
+  for (proto::Function& function : *program->mutable_functions()) {
+    for (proto::Step& step : *function.mutable_steps()) {
+      if (step.all_reduce().group() == 2) {
+        step.mutable_all_reduce()->set_group(3);
+        const auto plan = plan_replay(*program, 6);
+        ASSERT_FALSE(plan);
+        EXPECT_THAT(plan.error().message, HasSubstr("no other replica can compute it again"));
+        return;
+      }
+    }
+  }
+  FAIL() << "no exchange within a group";
+}
+
 TEST(Replay, NamesReplicaTensorAndStepOfAFlippedBit) {
   proto::RunConfig job = replayed(4);
   job.mutable_training()->set_gradient_accumulation(2);
@@ -198,7 +219,7 @@ TEST(Replay, FindsAWrongCopyOfAWeightBeforeTheNextReplayedStep) {
   EXPECT_THAT(end_of(job), HasSubstr("before step 3: 'fc1.weight' differs between replica "));
 }
 
-TEST(Replay, FindsAWrongSumAfterTheLastStep) {
+TEST(Replay, FindsWrongStateAfterTheLastStep) {
   proto::RunConfig job = replayed(3, 3);
   job.mutable_memory()->set_private_images(true);
   flip(job, 1, "fc2.bias.momentum", 3);
