@@ -58,4 +58,10 @@ void ReplicaSamples::take(const proto::Beat& beat, std::uint64_t attempt, double
   }
 }
 
+void ReplicaSamples::flush() {
+  if (first_at_ >= 0) {
+    file_.hand_over();
+  }
+}
+
 }  // namespace poprun::launcher

@@ -35,8 +35,8 @@ class ReplicaSamples {
   /// Adds rows for the replicas in a heartbeat of attempt number `attempt`. `now` is in seconds of a monotonic clock.
   void take(const proto::Beat& beat, std::uint64_t attempt, double now);
 
-  /// Begins to write the rows. Never waits; rows that the disk does not accept are lost.
-  void flush() { file_.hand_over(); }
+  /// Begins to write the rows, if there are any. Never waits; rows that the disk does not accept are lost.
+  void flush();
 
  private:
   struct Last {

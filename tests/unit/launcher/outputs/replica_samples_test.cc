@@ -77,6 +77,21 @@ TEST_F(ReplicaSamplesTest, BeginsTheFileIfTheEarlierAttemptWroteNoRow) {
             "0.000,2,0,2,1.000000\n");
 }
 
+TEST_F(ReplicaSamplesTest, LeavesTheFileOfAnEarlierJobAloneUntilItHasARow) {
+  ReplicaSamples earlier(disk_, path_, 1);
+  earlier.take(beat(0, 1, 1), 1, 10);
+  const std::string before = text(earlier);
+
+  ReplicaSamples samples(disk_, path_, 1);
+  samples.take(beat(0, 0, 0), 1, 20);
+  EXPECT_EQ(text(samples), before);
+
+  samples.take(beat(0, 2, 1), 1, 21);
+  EXPECT_EQ(text(samples),
+            "wall_seconds,attempt,replica,steps,compute_seconds\n"
+            "0.000,1,0,2,1.000000\n");
+}
+
 TEST_F(ReplicaSamplesTest, OfALongJobStaysSmall) {
   ReplicaSamples samples(disk_, path_, 1);
   for (std::uint64_t second = 1; second <= 1'000'000; ++second) {
