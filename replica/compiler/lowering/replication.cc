@@ -1,7 +1,6 @@
 #include "replica/compiler/lowering/replication.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -9,10 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "replica/machine/machine.h"
+#include "replica/compiler/lowering/equal_values.h"
 #include "replica/ops/face/operator.h"
-#include "replica/ops/half/half_kernel.h"
-#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace replication {
@@ -62,7 +59,7 @@ bool is_view(const Program& program, const proto::Execute& execute, const Use& u
 /// operands, has no further results, and updates its results in place.
 bool updates_elements(const proto::Execute& execute, const Use& use) {
   const Cut cut = use.op->on_shards;
-  if (!cut || std::ssize(use.signature.outputs) != cut.outputs || reads_moment(*use.op, use.signature.attributes)) {
+  if (!cut || std::ssize(use.signature.outputs) != cut.outputs) {
     return false;
   }
   const std::int64_t elements = use.signature.inputs.at(0).elements();
@@ -77,147 +74,10 @@ bool updates_elements(const proto::Execute& execute, const Use& use) {
   });
 }
 
-/// Finds out which tensors are equal on all replicas, by abstract interpretation of all functions.
-class Analysis {
- public:
-  explicit Analysis(const Program& program)
-      : equal_(static_cast<std::size_t>(program.tensors_size())),
-        always_equal_(equal_.size(), true),
-        loaded_(equal_.size()) {
-    for (const proto::Function& function : program.functions()) {
-      if (!function.has_part()) {
-        const bool first = function.name() == name_of(JobFunction::kLoad);
-        entries_.insert(first ? entries_.begin() : entries_.end(), &function);
-      }
-      callees_.emplace(function.name(), &function);
-      find_random(function.steps());
-    }
-  }
-
-  void run() {
-    if (entries_.empty()) {
-      return;
-    }
-    run(entries_[0]->steps());
-    loaded_ = equal_;
-    // Any function may run after any other, so a tensor is equal on entry only if it is after all of them.
-    std::vector<bool> entry;
-    do {
-      entry = equal_;
-      std::vector<bool> all = entry;
-      for (std::size_t f = 1; f < entries_.size(); ++f) {
-        equal_ = entry;
-        run(entries_[f]->steps());
-        all = also_equal_in(all);
-      }
-      equal_ = all;
-    } while (equal_ != entry);
-  }
-
-  /// Returns whether the tensor's value is equal after the first function and after every step that writes it.
-  [[nodiscard]] bool is_always_equal(std::uint32_t tensor) const { return always_equal_[tensor] && loaded_[tensor]; }
-
-  /// Returns whether all inputs of the `execute` step are equal whenever it runs.
-  [[nodiscard]] bool has_equal_inputs(const proto::Step& step) const {
-    const auto found = equal_inputs_.find(step.number());
-    return found != equal_inputs_.end() && found->second;
-  }
-
- private:
-  /// Returns what is equal now and also in the other state.
-  [[nodiscard]] std::vector<bool> also_equal_in(const std::vector<bool>& other) const {
-    std::vector<bool> both(equal_.size());
-    std::transform(equal_.begin(), equal_.end(), other.begin(), both.begin(), std::logical_and<>());
-    return both;
-  }
-
-  void run(const Steps& steps) {
-    for (const proto::Step& step : steps) {
-      if (step.has_repeat()) {
-        std::vector<bool> entry = equal_;
-        for (run(step.repeat().steps()); also_equal_in(entry) != entry; run(step.repeat().steps())) {
-          entry = equal_ = also_equal_in(entry);
-        }
-      } else if (step.has_call()) {
-        if (const auto callee = callees_.find(step.call().function()); callee != callees_.end()) {
-          run(callee->second->steps());
-        }
-      } else {
-        write(step);
-      }
-    }
-  }
-
-  void write(const proto::Step& step) {
-    const proto::Copy& copy = step.copy();
-    const bool whole = copy.from_entries().empty() && copy.to_entries().empty();
-    for (int k = 0; k < copy.to_size(); ++k) {
-      set(copy.to(k), whole && equal_[copy.from(k)]);
-    }
-    const bool equal = gives_equal(step);
-    for (const std::uint32_t id : tensors_of(step).writes) {
-      if (!step.has_copy()) {
-        set(id, equal);
-      }
-    }
-  }
-
-  /// Finds the steps that give different results for equal operands.
-  void find_random(const Steps& steps) {
-    for (const proto::Step& step : steps) {
-      find_random(step.repeat().steps());
-      if (step.has_execute()) {
-        const Operator* op = find_operator(step.execute().operation());
-        const Result<Attributes> attributes = parse_attributes(step.execute().attributes());
-        if (op == nullptr || !attributes || reads_moment(*op, *attributes)) {
-          random_.insert(step.number());
-        }
-      }
-    }
-  }
-
-  void set(std::uint32_t tensor, bool equal) {
-    equal_[tensor] = equal;
-    always_equal_[tensor] = always_equal_[tensor] && equal;
-  }
-
-  bool gives_equal(const proto::Step& step) {
-    if (step.has_execute()) {
-      return execute(step);
-    }
-    if (step.has_await_all_reduces()) {
-      return std::ranges::all_of(step.await_all_reduces().tensors(), [this](auto id) { return equal_[id]; });
-    }
-    if (step.has_stream_in()) {
-      return step.stream_in().stream() == name_of(JobStream::kControl) ||
-             step.stream_in().stream() == name_of(JobStream::kWeights);
-    }
-    return step.has_initialise() || step.has_gather_rows() ||
-           (step.has_all_reduce() && step.all_reduce().group() == 0) ||
-           (step.has_all_gather() && step.all_gather().group() == 0);
-  }
-
-  bool execute(const proto::Step& step) {
-    const bool inputs = std::ranges::all_of(step.execute().inputs(), [this](std::uint32_t id) { return equal_[id]; });
-    const bool equal = inputs && !random_.contains(step.number());
-    bool& always = equal_inputs_.try_emplace(step.number(), true).first->second;
-    always = always && equal;
-    return equal;
-  }
-
-  std::vector<const proto::Function*> entries_;  ///< Functions that the host runs; "load" first.
-  std::map<std::string, const proto::Function*> callees_;
-  std::set<std::uint32_t> random_;  ///< Numbers of steps.
-  std::vector<bool> equal_;         ///< Now, indexed by tensor.
-  std::vector<bool> always_equal_;
-  std::vector<bool> loaded_;
-  std::map<std::uint32_t, bool> equal_inputs_;  ///< Keyed by step number.
-};
-
 /// Decides what is common and what is divisible, given what is equal.
 class Decision {
  public:
-  Decision(Program& program, const Analysis& equal) : program_(program), equal_(equal) {
+  Decision(Program& program, const EqualValues& equal) : program_(program), equal_(equal) {
     for (proto::Function& function : *program.mutable_functions()) {
       callees_.emplace(function.name(), &function);
       list(*function.mutable_steps());
@@ -284,7 +144,7 @@ class Decision {
 
   [[nodiscard]] bool divides(const Listed& listed) const {
     return listed.use && !listed.is_view && updates_elements(listed.step->execute(), *listed.use) &&
-           equal_.has_equal_inputs(*listed.step) &&
+           equal_.has_equal_results(*listed.step) &&
            std::ranges::all_of(listed.step->execute().outputs(), [this](auto id) { return common_.contains(id); });
   }
 
@@ -427,7 +287,7 @@ class Decision {
   }
 
   Program& program_;
-  const Analysis& equal_;
+  const EqualValues& equal_;
   std::vector<Listed> steps_;  ///< All steps but repeats, in order.
   std::set<std::uint32_t> common_;
   std::set<std::uint32_t> views_;  ///< Numbers of steps.
@@ -439,8 +299,7 @@ class Decision {
 }  // namespace replication
 
 void mark_replication(Program& program) {
-  replication::Analysis equal(program);
-  equal.run();
+  const EqualValues equal(program);
   replication::Decision(program, equal).mark();
 }
 

@@ -7,10 +7,7 @@ namespace poprun {
 /// Replication analysis (XLA: HloReplicationAnalysis): finds what is equal on all replicas by construction, and marks
 /// in the Program what the replicas of one host may therefore share. The marks change neither values, addresses nor
 /// device times; without them, every replica computes and stores everything itself.
-///
-/// A value is equal if a step computes it from equal values alone, or if it is initialised, comes from a host stream
-/// that is the same for all replicas, or is the result of an exchange that gives all replicas the same. Batches, random
-/// numbers, shards and all values derived from them differ.
+/// `EqualValues` says what is equal.
 ///
 ///   Tensor.common          always live, equal whenever a step reads it, and written only by initialisers, by streams
 ///                          of weights and by divisible steps. Views of such a tensor are common, too.
