@@ -118,8 +118,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
   options.engine = {.seed = training.seed(),
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite(),
-                    .shares_images = !config.memory().private_images(),
-                    .is_observed = !options.dumps.empty()};
+                    .shares_images = shares_images(config)};
   options.scale_loss = training.loss_scaling() == 0;
   options.labels = label_tensors(dataset);
   options.batch_samples = config.data().micro_batch_size();
@@ -128,10 +127,14 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config, const p
   return options;
 }
 
+bool shares_images(const proto::RunConfig& config) {
+  return !config.memory().private_images() && config.report().dump_tensors().empty();
+}
+
 EngineOptions inference_options(const proto::RunConfig& config) {
   return {.seed = config.training().seed(),
           .poison_dead = config.memory().poison_dead(),
-          .shares_images = !config.memory().private_images()};
+          .shares_images = shares_images(config)};
 }
 
 std::uint64_t inference_items(const proto::Dataset& dataset) {

@@ -31,6 +31,10 @@ Result<JobLength> job_length(const proto::RunConfig& config, const proto::Datase
 Result<TrainingOptions> training_options(const proto::RunConfig& config, const proto::Dataset& dataset);
 EngineOptions inference_options(const proto::RunConfig& config);
 
+/// Returns whether the replicas of a host share images. Not if tensors are dumped: this reads, on one replica, what
+/// others may not have written yet.
+bool shares_images(const proto::RunConfig& config);
+
 /// Returns the number of items read in inference: those of the test part or, if there is none, those for training.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 

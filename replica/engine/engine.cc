@@ -334,11 +334,15 @@ std::size_t Engine::width_of(std::uint32_t id) const {
   return program_.tensors(static_cast<int>(id)).bytes() / elements;
 }
 
+OwnedPart Engine::owned(std::uint32_t id) const {
+  return sharing_.owned(program_.tensors(static_cast<int>(id)), static_cast<std::size_t>(types_.at(id).elements()));
+}
+
 Machine::TensorPart Engine::part_to_write(std::uint32_t id) const {
   if (!images_->is_shared(id)) {
     return {images_->of(id), 0};
   }
-  const OwnedPart part = sharing_.owned(static_cast<std::size_t>(types_.at(id).elements()));
+  const OwnedPart part = owned(id);
   return {images_->writable(id).subspan(part.begin * width_of(id), part.count * width_of(id)), part.begin};
 }
 
@@ -359,7 +363,7 @@ void Engine::publish(std::uint32_t id) const {
 }
 
 Communicator* Engine::owners() {
-  const bool divides = sharing_.is_active() && !options_.is_observed && sharing_.host()->size() == communicator_.size();
+  const bool divides = sharing_.is_active() && sharing_.host()->size() == communicator_.size();
   return divides ? sharing_.host() : nullptr;
 }
 

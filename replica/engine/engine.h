@@ -54,11 +54,10 @@ struct EngineOptions {
   bool check_finite = true;
   /// Stop at the first index out of range. Otherwise operators handle it as documented, and `stray_index` reports it.
   bool check_indices = true;
-  /// The replicas of a host share the images of common tensors, and divide divisible steps among themselves. Not if
-  /// tensors live on tiles or the engine is given its memory.
+  /// The replicas of a host share the images of common tensors, and divide updates among themselves, so that after a
+  /// step, a replica may lack results that others computed. Not if tensors live on tiles or the engine is given its
+  /// memory.
   bool shares_images = true;
-  /// Observers may read all tensors: after an all-reduce, every replica has the whole sums, and not only its part.
-  bool is_observed = false;
   /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of
   /// the replicas costs more than it saves.
   std::size_t early_batch_bytes = std::size_t{8} << 20U;
@@ -194,6 +193,8 @@ class Engine final : private Machine {
   Result<std::vector<Prepared>> prepare_steps(const google::protobuf::RepeatedPtrField<proto::Step>& steps);
   Status prepare_execute(const proto::Execute& execute, Prepared& prepared);
   void narrow(const proto::Execute& execute, const Cut& cut, Signature& signature, Operands& operands) const;
+  void write_shared(const proto::Execute& execute, Operands& operands) const;
+  [[nodiscard]] OwnedPart owned(std::uint32_t id) const;
   [[nodiscard]] std::vector<std::int64_t> addresses(
       const google::protobuf::RepeatedField<std::uint32_t>& tensors) const;
   void find_overwritten(const proto::Execute& execute, Prepared& prepared) const;

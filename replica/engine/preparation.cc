@@ -158,8 +158,17 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     prepared.is_view = true;
     return {};
   }
-  if (execute.divisible() && sharing_.is_active()) {
-    narrow(execute, op->on_shards, signature, prepared.operands);
+  if (sharing_.is_active() && !execute.outputs().empty()) {
+    const proto::Tensor& first = program_.tensors(static_cast<int>(execute.outputs(0)));
+    if (!sharing_.computes(first)) {
+      prepared.kernel = make_kernel([](const Operands& /*t*/) {});
+      return {};
+    }
+    if (execute.divisible()) {
+      narrow(execute, op->on_shards, signature, prepared.operands);
+    } else if (first.owner() > 0) {
+      write_shared(execute, prepared.operands);
+    }
   }
   find_overwritten(execute, prepared);
   // Tensors updated in place are mostly weights. They are checked when they are read, which saves a pass over them.
@@ -180,21 +189,33 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
 
 /// Makes a step compute only the elements that this replica owns: of elementwise operands, the kernel sees only these.
 void Engine::narrow(const proto::Execute& execute, const Cut& cut, Signature& signature, Operands& operands) const {
-  const auto first_owned = [this](std::uint32_t id, std::span<std::byte> image) {
-    return image.data() + sharing_.owned(static_cast<std::size_t>(types_.at(id).elements())).begin * width_of(id);
+  write_shared(execute, operands);
+  const auto cut_to_owned = [this](std::uint32_t id, auto& first, TensorType& type) {
+    const OwnedPart part = owned(id);
+    first += part.begin * width_of(id);
+    type = {type.data, {static_cast<std::int64_t>(part.count)}, Layout::kRowMajor};
   };
-  for (int i = 0; i < cut.inputs; ++i) {
-    const std::uint32_t id = execute.inputs(i);
-    const bool updated = std::ranges::find(execute.outputs(), id) != execute.outputs().end();
-    const auto k = static_cast<std::size_t>(i);
-    operands.inputs[k] = first_owned(id, updated ? images_->writable(id) : images_->of(id));
-    signature.inputs[k] = sharing_.owned_type(signature.inputs[k]);
+  for (std::size_t i = 0; i < cut.inputs; ++i) {
+    cut_to_owned(execute.inputs(static_cast<int>(i)), operands.inputs[i], signature.inputs[i]);
   }
-  for (int i = 0; i < cut.outputs; ++i) {
+  for (std::size_t i = 0; i < cut.outputs; ++i) {
+    cut_to_owned(execute.outputs(static_cast<int>(i)), operands.outputs[i], signature.outputs[i]);
+  }
+}
+
+/// Makes a step write shared images, also where it updates its operands.
+void Engine::write_shared(const proto::Execute& execute, Operands& operands) const {
+  for (int i = 0; i < execute.outputs_size(); ++i) {
     const std::uint32_t id = execute.outputs(i);
-    const auto k = static_cast<std::size_t>(i);
-    operands.outputs[k] = first_owned(id, images_->writable(id));
-    signature.outputs[k] = sharing_.owned_type(signature.outputs[k]);
+    if (!images_->is_shared(id)) {
+      continue;
+    }
+    operands.outputs[static_cast<std::size_t>(i)] = images_->writable(id).data();
+    for (int k = 0; k < execute.inputs_size(); ++k) {
+      if (execute.inputs(k) == id) {
+        operands.inputs[static_cast<std::size_t>(k)] = images_->writable(id).data();
+      }
+    }
   }
 }
 

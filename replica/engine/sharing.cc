@@ -34,27 +34,37 @@ Result<Sharing> Sharing::create(const Program& program, Communicator& communicat
   return sharing;
 }
 
-OwnedPart Sharing::owned(std::size_t elements) const {
-  return is_active() ? owned_part(elements, host_->size(), index_of(host_->self())) : OwnedPart{0, elements};
+OwnedPart Sharing::owned(const proto::Tensor& tensor, std::size_t elements) const {
+  if (!is_active()) {
+    return {0, elements};
+  }
+  if (tensor.owner() > 0) {
+    return {0, computes(tensor) ? elements : 0};
+  }
+  return owned_part(elements, host_->size(), index_of(host_->self()));
 }
 
-TensorType Sharing::owned_type(const TensorType& whole) const {
-  const OwnedPart part = owned(static_cast<std::size_t>(whole.elements()));
-  return {whole.data, {static_cast<std::int64_t>(part.count)}, Layout::kRowMajor};
+bool Sharing::computes(const proto::Tensor& tensor) const {
+  return !is_active() || tensor.owner() == 0 || owner_of(tensor.owner(), host_->size()) == index_of(host_->self());
 }
 
 Sharing::Use Sharing::use_of(const Program& program, const proto::Step& step, bool is_view) const {
   if (!is_active() || is_view) {
     return {};
   }
-  const auto is_common = [&](std::uint32_t id) { return program.tensors(static_cast<int>(id)).common(); };
+  const auto tensor = [&](std::uint32_t id) -> const proto::Tensor& { return program.tensors(static_cast<int>(id)); };
+  const auto is_common = [&](std::uint32_t id) { return tensor(id).common(); };
   const StepTensors tensors = tensors_of(step);
   Use use{.reads = std::ranges::any_of(tensors.reads, is_common),
           .writes = std::ranges::any_of(tensors.writes, is_common),
           .meets = always_meets(step)};
-  if (step.execute().divisible()) {  // The replica reads only its own elements of the operands that are cut.
-    const auto& inputs = step.execute().inputs();
-    const Operator* op = find_operator(step.execute().operation());
+  const proto::Execute& execute = step.execute();
+  const std::uint32_t owner = execute.outputs().empty() ? 0 : tensor(execute.outputs(0)).owner();
+  const auto& inputs = execute.inputs();
+  if (owner > 0) {  // The owner reads what it wrote itself.
+    use.reads = std::ranges::any_of(inputs, [&](auto id) { return is_common(id) && tensor(id).owner() != owner; });
+  } else if (execute.divisible()) {  // The replica reads only its own elements of the operands that are cut.
+    const Operator* op = find_operator(execute.operation());
     use.reads = op == nullptr || std::any_of(inputs.begin() + op->on_shards.inputs, inputs.end(), is_common);
   }
   return use;

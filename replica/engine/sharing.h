@@ -13,7 +13,8 @@
 namespace poprun {
 
 /// Shares the images of common tensors among the replicas of a host while they run a Program. In divisible steps, each
-/// replica writes the part of an image that it owns.
+/// replica writes the part of an image that it owns. Tensors with an owner (Tensor.owner) have one part: only this
+/// replica runs the steps that compute them.
 ///
 ///   forward, backward      read all weights
 ///   all-reduce             the replicas meet: no replica reads the old weights any more
@@ -39,11 +40,11 @@ class Sharing {
   /// The communicator of this host's replicas; null if nothing is shared.
   [[nodiscard]] Communicator* host() const { return host_.get(); }
 
-  /// Returns the part of so many elements that this replica owns: all if nothing is shared.
-  [[nodiscard]] OwnedPart owned(std::size_t elements) const;
+  /// Returns the part of a tensor of so many elements that this replica owns: all if nothing is shared.
+  [[nodiscard]] OwnedPart owned(const proto::Tensor& tensor, std::size_t elements) const;
 
-  /// Returns the type of the part of a tensor that this replica owns.
-  [[nodiscard]] TensorType owned_type(const TensorType& whole) const;
+  /// Returns whether this replica computes the tensor.
+  [[nodiscard]] bool computes(const proto::Tensor& tensor) const;
 
   /// How a step uses shared images.
   struct Use {

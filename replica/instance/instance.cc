@@ -246,7 +246,7 @@ Status Instance::check_memory(Bytes each, ReplicaId self, const Program* program
     const TrainingState state(*program, r, config.topology().num_replicas(), config.memory().sharding_group());
     copies += Bytes{static_cast<std::int64_t>(state.bytes())};
   }
-  const bool shares = program != nullptr && !program->memory(0).has_layout() && !config.memory().private_images() &&
+  const bool shares = program != nullptr && !program->memory(0).has_layout() && shares_images(config) &&
                       !config.memory().poison_dead();  // Poison fills all bytes that a separate copy would have.
   return check_host_memory(*memory, *mine, replicas, each, copies, shares ? memory_shared(*program) : Bytes{0});
 }

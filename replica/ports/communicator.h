@@ -62,6 +62,14 @@ struct CommonMemory {
   std::span<std::byte> writable;
 };
 
+/// Returns which of `replicas` replicas of a host writes the tensors with this Tensor.owner, which is at least 1.
+/// Owners are numbered by decreasing size of their tensors, and dealt to the replicas back and forth, so that all have
+/// about the same to do.
+constexpr std::size_t owner_of(std::uint32_t owner, std::size_t replicas) {
+  const std::size_t place = (owner - 1) % (2 * replicas);
+  return place < replicas ? place : 2 * replicas - 1 - place;
+}
+
 /// Elements [begin, begin + count) of a tensor.
 struct OwnedPart {
   std::size_t begin = 0;

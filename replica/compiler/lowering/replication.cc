@@ -1,13 +1,16 @@
 #include "replica/compiler/lowering/replication.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "replica/compiler/lowering/divisible_sums.h"
 #include "replica/compiler/lowering/equal_values.h"
 #include "replica/ops/face/operator.h"
 
@@ -15,7 +18,6 @@ namespace poprun {
 namespace replication {
 namespace {
 
-using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 using Ids = google::protobuf::RepeatedField<std::uint32_t>;
 
 /// The operator of an `execute` step, and its types there.
@@ -74,13 +76,38 @@ bool updates_elements(const proto::Execute& execute, const Use& use) {
   });
 }
 
-/// Decides what is common and what is divisible, given what is equal.
+/// Disjoint sets of tensors.
+class Groups {
+ public:
+  std::uint32_t of(std::uint32_t tensor) {
+    std::uint32_t& parent = parents_.try_emplace(tensor, tensor).first->second;
+    if (parent != tensor) {
+      parent = of(parent);
+    }
+    return parent;
+  }
+  void join(std::uint32_t a, std::uint32_t b) {
+    const std::uint32_t first = of(a);
+    parents_[of(b)] = first;
+  }
+
+ private:
+  std::map<std::uint32_t, std::uint32_t> parents_;
+};
+
+/// Decides what is common, what is divisible and what has an owner, given what is equal.
 class Decision {
  public:
   Decision(Program& program, const EqualValues& equal) : program_(program), equal_(equal) {
     for (proto::Function& function : *program.mutable_functions()) {
-      callees_.emplace(function.name(), &function);
-      list(*function.mutable_steps());
+      list(*function.mutable_steps(), !function.has_part());
+    }
+    for (Listed& listed : steps_) {
+      for (const auto* ids : {&listed.tensors.reads, &listed.tensors.writes}) {
+        for (const std::uint32_t id : *ids) {
+          named_by_[id].push_back(&listed);
+        }
+      }
     }
   }
 
@@ -92,26 +119,20 @@ class Decision {
         common_.insert(t);
       }
     }
-    while (drop_unshared()) {
-    }
+    do {
+      find_owners();
+    } while (drop_unshared());
     for (const std::uint32_t t : common_) {
       program_.mutable_tensors(static_cast<int>(t))->set_common(true);
     }
     mark_views();
+    mark_owners();
     for (const Listed& listed : steps_) {
-      if (divides(listed)) {
+      if (divides(listed) && !listed.by_owner) {
         listed.step->mutable_execute()->set_divisible(true);
       }
     }
-    for (const proto::Function& function : program_.functions()) {
-      count_calls(function.steps(), 1);
-    }
-    for (proto::Function& function : *program_.mutable_functions()) {
-      if (!function.has_part()) {
-        mark_all_reduces(function);
-        mark_complete(function);
-      }
-    }
+    mark_divisible_sums(program_, views_);
   }
 
  private:
@@ -120,12 +141,15 @@ class Decision {
     StepTensors tensors = {};
     std::optional<Use> use = {};  ///< Only if the operator updates elements or may be a view.
     bool is_view = false;
+    bool may_have_owner = false;
+    bool by_owner = false;  ///< One replica of a host computes the step.
   };
 
-  void list(google::protobuf::RepeatedPtrField<proto::Step>& steps) {
+  /// Lists steps, which run at most once per run of a function of the host if `once`.
+  void list(google::protobuf::RepeatedPtrField<proto::Step>& steps, bool once) {
     for (proto::Step& step : steps) {
       if (step.has_repeat()) {
-        list(*step.mutable_repeat()->mutable_steps());
+        list(*step.mutable_repeat()->mutable_steps(), once && step.repeat().count() == 1);
         continue;
       }
       Listed& listed = steps_.emplace_back(Listed{.step = &step, .tensors = tensors_of(step)});
@@ -137,6 +161,8 @@ class Decision {
       if (listed.is_view) {
         views_.insert(step.number());
       }
+      listed.may_have_owner =
+          once && !listed.is_view && !step.execute().outputs().empty() && equal_.has_equal_results(step);
     }
   }
 
@@ -148,11 +174,112 @@ class Decision {
            std::ranges::all_of(listed.step->execute().outputs(), [this](auto id) { return common_.contains(id); });
   }
 
-  /// Removes common tensors that cannot be shared: those that a step writes whole, those of which a view also shows
-  /// other bytes, and those whose update sums over elements (LAMB, LARS), for each of which replicas would have to
-  /// meet. Returns whether it removed any: then, steps that write these tensors together with others are not divisible.
+  /// Finds the steps that owners compute: those that update whole common tensors, or copy these, those that sum over
+  /// elements for an update, and those whose results only one owner needs. A step with many owners' tensors, such as
+  /// that for a global norm, has none.
+  void find_owners() {
+    groups_ = {};
+    owned_.clear();
+    for (Listed& listed : steps_) {
+      listed.by_owner = false;
+    }
+    for (bool found = true; found;) {
+      found = false;
+      for (Listed& listed : steps_) {
+        if (!listed.by_owner && listed.may_have_owner &&
+            (updates_whole(listed) || sums_for_updates(listed) || serves_one_owner(listed))) {
+          found = listed.by_owner = true;
+          own_results(listed);
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] bool writes_common(const Listed& listed) const {
+    return std::ranges::any_of(listed.tensors.writes, [this](auto id) { return common_.contains(id); });
+  }
+
+  [[nodiscard]] bool updates_whole(const Listed& listed) const {
+    return writes_common(listed) && (!divides(listed) || !needed_from_owners(listed).empty());
+  }
+
+  /// Returns the operands of a divisible step of which this replica might lack its elements, because they have an
+  /// owner.
+  [[nodiscard]] std::vector<std::uint32_t> needed_from_owners(const Listed& listed) const {
+    const Ids& inputs = listed.step->execute().inputs();
+    std::vector<std::uint32_t> needed;
+    for (int i = 0; i < inputs.size(); ++i) {
+      const bool elementwise = i < listed.use->op->on_shards.inputs;
+      if (owned_.contains(inputs[i]) && (elementwise || !common_.contains(inputs[i]))) {
+        needed.push_back(inputs[i]);
+      }
+    }
+    return needed;
+  }
+
+  /// Returns whether the step sums over the elements of common tensors, only for their updates, as LARS does for its
+  /// norms. If these were divided, replicas would have to meet for each tensor.
+  [[nodiscard]] bool sums_for_updates(const Listed& listed) const {
+    const auto serves_update = [&](const Listed* other) { return other == &listed || writes_common(*other); };
+    return listed.use && listed.use->op->on_shards && !writes_common(listed) &&
+           std::ranges::any_of(listed.tensors.reads, [this](auto id) { return common_.contains(id); }) &&
+           std::ranges::all_of(listed.tensors.writes,
+                               [&](auto id) { return std::ranges::all_of(named_by_.at(id), serves_update); });
+  }
+
+  [[nodiscard]] bool serves_one_owner(const Listed& listed) {
+    std::set<std::uint32_t> served;
+    for (const std::uint32_t output : listed.step->execute().outputs()) {
+      if (common_.contains(output) || tensor(output).always_live()) {
+        return false;
+      }
+      for (const Listed* other : named_by_.at(output)) {
+        if (other != &listed && !other->by_owner) {
+          return false;
+        }
+        if (other != &listed) {
+          served.insert(groups_.of(other->step->execute().outputs(0)));
+        }
+      }
+    }
+    return served.size() == 1;
+  }
+
+  void own_results(const Listed& listed) {
+    const proto::Execute& execute = listed.step->execute();
+    if (divides(listed)) {
+      std::ranges::for_each(needed_from_owners(listed), [&](auto id) { groups_.join(execute.outputs(0), id); });
+    }
+    for (const std::uint32_t id : execute.inputs()) {
+      if (owned_.contains(id) && !common_.contains(id)) {
+        groups_.join(execute.outputs(0), id);
+      }
+    }
+    for (const std::uint32_t id : execute.outputs()) {
+      groups_.join(execute.outputs(0), id);
+      owned_.insert(id);
+    }
+    for (const std::uint32_t id : execute.outputs()) {
+      for (const Listed* other : named_by_.at(id)) {
+        if (other->by_owner && !common_.contains(id)) {
+          groups_.join(id, other->step->execute().outputs(0));
+        }
+      }
+    }
+  }
+
+  /// Returns whether nothing but its owner's steps names a tensor.
+  [[nodiscard]] bool is_owners_alone(std::uint32_t id) const {
+    return !tensor(id).always_live() &&
+           std::ranges::all_of(named_by_.at(id), [](const Listed* listed) { return listed->by_owner; });
+  }
+
+  /// Removes common tensors that cannot be shared: those that all replicas write whole, those of which a view also
+  /// shows other bytes, and those that an owner cannot update because other replicas would need its further results.
+  /// Returns whether it removed any: then, steps that write these tensors together with others are not divisible.
   bool drop_unshared() {
     const std::size_t before = common_.size();
+    const auto drop = [this](std::uint32_t id) { drop_in_bytes_of(id); };
     for (const Listed& listed : steps_) {
       const proto::Step& step = *listed.step;
       if (listed.is_view) {
@@ -161,11 +288,15 @@ class Decision {
             drop_in_bytes_of(output);
           }
         }
-      } else if (!step.has_initialise() && !step.has_stream_in() && !divides(listed)) {
-        std::ranges::for_each(listed.tensors.writes, [this](std::uint32_t id) { drop_in_bytes_of(id); });
-        if (listed.use && listed.use->op->on_shards) {
-          std::ranges::for_each(listed.tensors.reads, [this](std::uint32_t id) { drop_in_bytes_of(id); });
+      } else if (listed.by_owner) {
+        for (const std::uint32_t output : step.execute().outputs()) {
+          if (!common_.contains(output)) {
+            std::ranges::for_each(is_owners_alone(output) ? std::vector{output} : listed.tensors.writes, drop);
+          }
         }
+      } else if (!step.has_initialise() && !step.has_stream_in() &&
+                 (!divides(listed) || !needed_from_owners(listed).empty())) {
+        std::ranges::for_each(listed.tensors.writes, drop);
       }
     }
     return common_.size() < before;
@@ -202,97 +333,29 @@ class Decision {
     }
   }
 
-  void count_calls(const Steps& steps, std::uint32_t rounds) {
-    for (const proto::Step& step : steps) {
-      count_calls(step.repeat().steps(), rounds * step.repeat().count());
-      if (step.has_call()) {
-        calls_[step.call().function()] += rounds;
-      }
+  /// Numbers the owners by decreasing size of what they write.
+  void mark_owners() {
+    std::map<std::uint32_t, std::uint64_t> sizes;  // Keyed by group.
+    for (const std::uint32_t id : owned_) {
+      sizes[groups_.of(id)] += tensor(id).bytes();
     }
-  }
-
-  /// Visits the steps that run in a function of the host, in order. `once` says whether a step runs once per run of the
-  /// function; callees run in the places of their calls.
-  template <typename Visit>
-  void walk(google::protobuf::RepeatedPtrField<proto::Step>& steps, bool once, const Visit& visit) {
-    for (proto::Step& step : steps) {
-      if (step.has_repeat()) {
-        walk(*step.mutable_repeat()->mutable_steps(), once && step.repeat().count() == 1, visit);
-      } else if (step.has_call()) {
-        if (const auto callee = callees_.find(step.call().function()); callee != callees_.end()) {
-          walk(*callee->second->mutable_steps(), once && calls_[callee->first] == 1, visit);
-        }
-      } else {
-        visit(step, once);
-      }
+    std::vector<std::uint32_t> by_size;
+    std::ranges::copy(std::views::keys(sizes), std::back_inserter(by_size));
+    std::ranges::stable_sort(by_size, std::greater<>{}, [&](std::uint32_t group) { return sizes.at(group); });
+    for (const std::uint32_t id : owned_) {
+      const auto rank = std::ranges::find(by_size, groups_.of(id)) - by_size.begin();
+      program_.mutable_tensors(static_cast<int>(id))->set_owner(static_cast<std::uint32_t>(rank) + 1);
     }
-  }
-
-  /// Marks the tensors of an all-reduce that, from then on, only divisible steps name. They die with the function, and
-  /// in its next run, a step writes them anew before another reads them.
-  void mark_all_reduces(proto::Function& function) {
-    std::map<std::uint32_t, proto::Step*> reduced_by;
-    std::set<std::uint32_t> read_whole;
-    walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
-      const StepTensors tensors = tensors_of(step);
-      for (const auto* ids : {&tensors.reads, &tensors.writes}) {
-        for (const std::uint32_t id : *ids) {
-          if (reduced_by.contains(id) && !reads_elementwise(step.execute(), id)) {
-            read_whole.insert(id);
-          }
-        }
-      }
-      const proto::AllReduce& reduce = step.all_reduce();
-      if (step.has_all_reduce() && once && !reduce.in_background() && reduce.group() == 0) {
-        for (const std::uint32_t id : reduce.tensors()) {
-          if (!tensor(id).always_live()) {
-            reduced_by[id] = &step;
-          }
-        }
-      }
-    });
-    for (const auto& [id, step] : reduced_by) {
-      if (!read_whole.contains(id)) {
-        step->mutable_all_reduce()->add_divisible(id);
-      }
-    }
-  }
-
-  static bool reads_elementwise(const proto::Execute& execute, std::uint32_t id) {
-    const Operator* op = execute.divisible() ? find_operator(execute.operation()) : nullptr;
-    const auto at = std::ranges::find(execute.inputs(), id) - execute.inputs().begin();
-    return op != nullptr && at < op->on_shards.inputs && std::ranges::count(execute.inputs(), id) == 1 &&
-           std::ranges::count(execute.outputs(), id) == 0;
-  }
-
-  /// Marks the last step that names a divisible tensor before its all-reduce. A view does not complete a tensor,
-  /// because later steps may read its bytes through the other one.
-  void mark_complete(proto::Function& function) {
-    std::map<std::uint32_t, std::pair<proto::Step*, bool>> last_named;  // By which step, and whether it runs once.
-    walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
-      const StepTensors tensors = tensors_of(step);
-      for (const std::uint32_t id : step.all_reduce().divisible()) {
-        const auto& [writer, ran_once] = last_named[id];
-        if (writer != nullptr && ran_once && !views_.contains(writer->number()) &&
-            std::ranges::count(tensors_of(*writer).writes, id) > 0) {
-          writer->add_completes(id);
-        }
-      }
-      for (const auto* ids : {&tensors.reads, &tensors.writes}) {
-        for (const std::uint32_t id : *ids) {
-          last_named[id] = {&step, once};
-        }
-      }
-    });
   }
 
   Program& program_;
   const EqualValues& equal_;
   std::vector<Listed> steps_;  ///< All steps but repeats, in order.
   std::set<std::uint32_t> common_;
-  std::set<std::uint32_t> views_;  ///< Numbers of steps.
-  std::map<std::string, proto::Function*> callees_;
-  std::map<std::string, std::uint32_t> calls_;  ///< How often each function is called, over all functions.
+  std::map<std::uint32_t, std::vector<const Listed*>> named_by_;  ///< Keyed by tensor.
+  std::set<std::uint32_t> owned_;                                 ///< Results of steps that owners compute.
+  Groups groups_;                                                 ///< Tensors with the same owner.
+  std::set<std::uint32_t> views_;                                 ///< Numbers of steps.
 };
 
 }  // namespace

@@ -129,6 +129,7 @@ class Proof {
         POPRUN_TRY(check_complete(named));
         POPRUN_TRY(check_reads(named));
         POPRUN_TRY(check_divisible(named));
+        POPRUN_TRY(check_owner(named));
         write(named);
         POPRUN_TRY(check_writes(named));
       }
@@ -205,6 +206,39 @@ class Proof {
     }
     if (op->on_shards.outputs != execute.outputs_size()) {
       return bug(*named.step, tensor(execute.outputs(0)), "is written with results that are not elementwise");
+    }
+    return {};
+  }
+
+  [[nodiscard]] std::uint32_t owner_of_results(const proto::Step& step) const {
+    const auto& outputs = step.execute().outputs();
+    return outputs.empty() ? 0 : tensor(outputs.Get(0)).owner();
+  }
+
+  Status check_owner(const NamedStep& named) const {
+    const proto::Step& step = *named.step;
+    const std::uint32_t owner = owner_of_results(step);
+    for (const std::uint32_t id : named.tensors.reads) {
+      const proto::Tensor& read = tensor(id);
+      if (read.owner() > 0 && !read.common() && read.owner() != owner) {
+        return bug(step, read, "is read by other replicas than its owner");
+      }
+      if (owner > 0 && values_[id][0] != values_[id][1]) {
+        return bug(step, read, "differs between replicas, but only one of them computes the step");
+      }
+    }
+    for (const std::uint32_t id : named.tensors.writes) {
+      const proto::Tensor& written = tensor(id);
+      const bool whole = written.common() && (step.has_initialise() || step.has_stream_in());
+      if (written.owner() != owner && !whole) {
+        return bug(step, written, "is written by other replicas than its owner");
+      }
+      if (written.owner() > 0 && !written.common() && written.always_live()) {
+        return bug(step, written, "has an owner, but the host reads it on every replica");
+      }
+    }
+    if (owner > 0 && (step.execute().divisible() || named.is_view || meanings_.at(step.number()).differs)) {
+      return bug(step, tensor(step.execute().outputs(0)), "has an owner, but each replica computes its own");
     }
     return {};
   }
@@ -288,7 +322,8 @@ class Proof {
 
   Status check_writes(const NamedStep& named) const {
     const proto::Step& step = *named.step;
-    const bool may_write = step.has_initialise() || step.has_stream_in() || step.execute().divisible();
+    const bool may_write =
+        step.has_initialise() || step.has_stream_in() || step.execute().divisible() || owner_of_results(step) > 0;
     for (const std::uint32_t id : named.tensors.writes) {
       const proto::Tensor& written = tensor(id);
       if (written.common() && values_[id][0] != values_[id][1]) {

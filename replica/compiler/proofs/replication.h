@@ -12,9 +12,12 @@ namespace poprun {
 /// the marks.
 ///
 ///   - Whenever a step writes a common tensor, both replicas have the same value.
-///   - Only initialisers, streams from the host and divisible steps write common tensors. No other step writes bytes of
-///     their images, and a view of these bytes is common.
+///   - Only initialisers, streams from the host, divisible steps and owners write common tensors. No other step writes
+///     bytes of their images, and a view of these bytes is common.
 ///   - A divisible step works elementwise on operands that are equal, and writes only common tensors, in place.
+///   - A step that gives results an owner reads equal operands, gives all its results the same owner, and is computed
+///     alike by every replica. Only such steps, initialisers and streams write a tensor with an owner. If the tensor is
+///     not common, it is not always live, and only the steps of its owner read it.
 ///   - After an all-reduce of divisible tensors, only divisible steps read them, elementwise, until they are rewritten.
 ///   - When a step has completed a tensor, the next step to name it is such an all-reduce, in the same function.
 ///

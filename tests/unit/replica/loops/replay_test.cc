@@ -68,7 +68,9 @@ std::string end_of(const proto::RunConfig& job) {
       std::call_once(ends, [&] {
         if (!result) {
           message = fmt::format("{} {}", r, result.error().message);
-          EXPECT_TRUE((*world)->communicator(ReplicaId{r}).barrier()) << "the others wait for the end of the job";
+          if (message.find("silent") != std::string::npos) {  // The others wait in a barrier for the end of the job.
+            EXPECT_TRUE((*world)->communicator(ReplicaId{r}).barrier());
+          }
         }
       });
     });

@@ -61,9 +61,36 @@ TEST(Sharing, GradientsThatAreClippedOrAccumulatedAreReadWhole) {
 TEST(Sharing, WeightsInHalfPrecisionWithMasterCopiesAreShared) {
   proto::RunConfig job = config(2, 4);
   job.mutable_model()->set_precision("half");
+  job.mutable_training()->set_master_weights(true);
   job.mutable_training()->set_loss_scaling(128);
 
   expect_no_difference(job);
+}
+
+TEST(Sharing, OwnersOfWholeTensorsUpdateMasterWeightsAndTheirCopies) {
+  for (const std::uint32_t replicas : {2U, 5U, 16U}) {  // 16 replicas are more than there are parameters.
+    proto::RunConfig job = config(replicas, 2);
+    set_optimizer(job, "lamb");
+    job.mutable_model()->set_precision("half");
+    job.mutable_training()->set_master_weights(true);
+    job.mutable_training()->set_loss_scaling(128);
+    job.mutable_training()->set_clip_norm(0.5);
+    job.mutable_training()->set_gradient_accumulation(2);
+
+    expect_no_difference(job);
+  }
+}
+
+TEST(Sharing, OwnersUpdateTheWeightsOfEachIpu) {
+  for (const char* optimizer : {"lamb", "adafactor", "muon"}) {
+    proto::RunConfig job = config(3, 2);
+    set_optimizer(job, optimizer);
+    job.mutable_training()->set_learning_rate(0.01);
+    job.mutable_topology()->set_ipus_per_replica(2);
+    job.mutable_training()->set_gradient_accumulation(4);
+
+    expect_no_difference(job);
+  }
 }
 
 TEST(Sharing, StagesOnTwoIpusShareTheWeightsOfEach) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 
@@ -65,6 +66,7 @@ struct Marks {
   std::set<std::string> divisible;  ///< Parameters whose updates are.
   std::set<std::string> reduced;    ///< Divisible tensors of all-reduces.
   std::set<std::string> complete;
+  std::map<std::string, std::uint32_t> owners;
 };
 
 Marks marks_of(Program program) {
@@ -72,6 +74,9 @@ Marks marks_of(Program program) {
   for (const proto::Tensor& tensor : program.tensors()) {
     if (tensor.common()) {
       marks.common.insert(tensor.name());
+    }
+    if (tensor.owner() > 0) {
+      marks.owners[tensor.name()] = tensor.owner();
     }
   }
   for (const proto::Step* step : steps_of(program)) {
@@ -130,13 +135,66 @@ TEST(Replication, AccumulatedGradientsAreDivisibleButReducedOnlyAtTheEnd) {
   EXPECT_THAT(marks.complete, IsEmpty());
 }
 
-TEST(Replication, WeightsWhoseUpdatesSumOverElementsArePrivate) {
-  for (const char* optimizer : {"lamb", "lars"}) {
+TEST(Replication, WeightsWhoseUpdatesSumOverElementsHaveOwnersByDecreasingSize) {
+  const std::map<std::string, std::set<std::string>> states = {
+      {"lamb", {"m", "v"}}, {"lars", {"momentum"}}, {"adafactor", {"row", "column"}}};
+  for (const auto& [optimizer, names] : states) {
     const Marks marks = marks_of(program_of(job_with(optimizer)));
 
     EXPECT_THAT(marks.divisible, IsEmpty()) << optimizer;
-    EXPECT_EQ(marks.common.count("fc1.weight"), 0U) << optimizer;
+    EXPECT_EQ(marks.owners.at("fc1.weight"), 1U) << optimizer;
+    EXPECT_EQ(marks.owners.at("conv2.weight"), 2U) << optimizer;
+    std::set<std::uint32_t> owners;
+    for (const auto& [name, owner] : marks.owners) {
+      owners.insert(owner);
+    }
+    EXPECT_EQ(owners, (std::set<std::uint32_t>{1, 2, 3, 4, 5, 6, 7, 8})) << optimizer << ": one per parameter";
+    for (const std::string& state : names) {
+      EXPECT_EQ(marks.common.count("fc1.weight." + state), 1U) << optimizer;
+      EXPECT_EQ(marks.owners.at("fc1.weight." + state), 1U) << optimizer;
+    }
+    if (optimizer != "adafactor") {
+      EXPECT_EQ(marks.owners.at("fc1.weight.sums-of-squares"), 1U) << optimizer << ": the others do not need the norms";
+      EXPECT_EQ(marks.common.count("fc1.weight.sums-of-squares"), 0U) << optimizer;
+    }
   }
+}
+
+TEST(Replication, AGlobalNormHasNoOwner) {
+  proto::RunConfig job = job_with("lamb");
+  job.mutable_training()->set_clip_norm(1);
+
+  const Marks marks = marks_of(program_of(job));
+
+  EXPECT_EQ(marks.owners.at("fc1.weight"), 1U);
+  EXPECT_EQ(marks.owners.at("conv2.weight"), 2U);
+  EXPECT_EQ(marks.owners.count("fc1.weight.gradient.sum-of-squares"), 0U);
+}
+
+TEST(Replication, TheOwnerOfMasterWeightsAlsoWritesTheirCopies) {
+  proto::RunConfig job = job_with("lamb");
+  job.mutable_model()->set_precision("half");
+  job.mutable_training()->set_master_weights(true);
+  job.mutable_training()->set_loss_scaling(128);
+
+  const Marks marks = marks_of(program_of(job));
+
+  EXPECT_EQ(marks.owners.at("fc1.weight.master"), 1U);
+  EXPECT_EQ(marks.owners.at("fc1.weight"), 1U);
+  EXPECT_THAT(marks.divisible, IsEmpty());
+}
+
+TEST(Replication, OutliningLeavesMuonsMomentumPrivate) {
+  proto::RunConfig job = job_with("muon");
+  const Marks inlined = marks_of(program_of(job));
+  job.mutable_memory()->set_outlining("on");
+  const Marks outlined = marks_of(program_of(job));
+
+  for (const char* name : {"fc1.weight", "fc1.weight.momentum", "fc1.weight.direction.5.u"}) {
+    EXPECT_EQ(inlined.owners.at(name), 1U) << name;
+  }
+  EXPECT_EQ(outlined.owners.at("fc1.weight"), 1U);
+  EXPECT_EQ(outlined.common.count("fc1.weight.momentum"), 0U) << "code that weights share has no owner";
 }
 
 TEST(Replication, ShardsAreNotCommon) {
@@ -154,8 +212,8 @@ TEST(Replication, ShardsAreNotCommon) {
 }
 
 /// Returns what the proof says of a damaged Program.
-std::string verdict_on(const std::function<void(Program&)>& damage) {
-  Program program = program_of(job_with("momentum"));
+std::string verdict_on(const std::function<void(Program&)>& damage, const std::string& optimizer = "momentum") {
+  Program program = program_of(job_with(optimizer));
   EXPECT_TRUE(verify_replication(program));
   damage(program);
   const Status status = verify_replication(program);
@@ -226,6 +284,39 @@ TEST(ReplicationProof, OnlyDivisibleStepsWriteCommonTensors) {
                 }
               }),
               HasSubstr("is common, but the step writes it whole"));
+}
+
+TEST(ReplicationProof, AllResultsOfAStepHaveOneOwner) {
+  EXPECT_THAT(verdict_on([](Program& p) { p.mutable_tensors(static_cast<int>(find(p, "fc1.weight.v")))->set_owner(2); },
+                         "lamb"),
+              HasSubstr("'fc1.weight.v' is written by other replicas than its owner"));
+}
+
+TEST(ReplicationProof, OnlyTheOwnerReadsWhatItAloneHas) {
+  const auto damage = [](Program& p) {
+    for (const char* name : {"fc1.weight.m", "fc1.weight.v", "fc1.weight.sums-of-squares"}) {
+      p.mutable_tensors(static_cast<int>(find(p, name)))->set_owner(9);
+    }
+  };
+  EXPECT_THAT(verdict_on(damage, "lamb"),
+              HasSubstr("'fc1.weight.sums-of-squares' is read by other replicas than its owner"));
+}
+
+TEST(ReplicationProof, AnOwnerReadsWhatIsEqualOnAllReplicas) {
+  const auto damage = [](Program& p) {
+    first(p, [](const proto::Step& step) { return step.execute().operation() == "lamb_moments"; })
+        .mutable_execute()
+        ->set_inputs(1, find(p, "relu1"));
+  };
+  EXPECT_THAT(verdict_on(damage, "lamb"),
+              HasSubstr("differs between replicas, but only one of them computes the step"));
+}
+
+TEST(ReplicationProof, WhatOnlyAnOwnerHasIsNotAlwaysLive) {
+  const auto damage = [](Program& p) {
+    p.mutable_tensors(static_cast<int>(find(p, "fc1.weight.sums-of-squares")))->set_always_live(true);
+  };
+  EXPECT_THAT(verdict_on(damage, "lamb"), HasSubstr("has an owner, but the host reads it on every replica"));
 }
 
 TEST(ReplicationProof, NothingLiesInTheBytesOfACommonTensor) {
