@@ -38,7 +38,10 @@ std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica, 
   std::vector<Piece> pieces;
   for (const Buffer& buffer : buffers) {
     if (!buffer.bytes.empty()) {
-      pieces.push_back({buffer.type, buffer.bytes, segment.find(replica, buffer.bytes)});
+      pieces.push_back({.type = buffer.type,
+                        .bytes = buffer.bytes,
+                        .place = segment.find(replica, buffer.bytes),
+                        .owner = buffer.owner});
     }
   }
   return pieces;
@@ -49,7 +52,7 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers, st
   for (const Piece& piece : pieces) {
     call.bytes += piece.bytes.size();
     for (const std::uint64_t word :
-         {static_cast<std::uint64_t>(piece.type), std::uint64_t{piece.bytes.size()},
+         {static_cast<std::uint64_t>(piece.type), std::uint64_t{piece.bytes.size()}, std::uint64_t{piece.owner},
           static_cast<std::uint64_t>(piece.place.owner), static_cast<std::uint64_t>(piece.place.where)}) {
       call.layout = mix_layout(call.layout, word);
     }
@@ -184,7 +187,7 @@ Status NodeCommunicator::reduce_buffers(Reduction reduction, const Call& call, s
 
 void NodeCommunicator::reduce_owned(Reduction reduction, std::span<const Piece> placed) {
   for (const Piece& piece : placed) {
-    const OwnedPart own = owned_part(piece.count(), size(), options_.self);
+    const OwnedPart own = owned_part(piece.count(), size(), options_.self, piece.owner);
     const std::size_t offset = own.begin * size_of(piece.type);
     for (std::size_t r = 0; r < size(); ++r) {
       sources_[r] = segment_->at(piece.place, r) + offset;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace poprun::collectives {
 struct Piece {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
-  Place place;       ///< Place of its first byte; the owner is -1 if peers cannot read it.
-  Slice whole = {};  ///< Its bytes within the whole vector; set by Pieces.
+  Place place;              ///< Place of its first byte; the owner is -1 if peers cannot read it.
+  Slice whole = {};         ///< Its bytes within the whole vector; set by Pieces.
+  std::uint32_t owner = 0;  ///< Buffer::owner.
 
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
 };

@@ -14,11 +14,12 @@ EarlyReductions::EarlyReductions(const Program& program, const std::vector<Tenso
   for (const proto::Function& function : program.functions()) {
     for (const proto::Step& step : function.steps()) {
       const std::optional<Reduction> reduction = parse_reduction(step.all_reduce().reduction());
-      for (const std::uint32_t id : step.all_reduce().divisible()) {
+      for (int k = 0; k < step.all_reduce().divisible_size(); ++k) {
+        const std::uint32_t id = step.all_reduce().divisible(k);
         const std::optional<ElementType> type = element_type_of(types.at(id).data);
         if (reduction && type) {
           const std::string_view name = program.tensors(static_cast<int>(id)).name();
-          divisible_[id] = {*reduction, {*type, images.of(id), name}};
+          divisible_[id] = {*reduction, {*type, images.of(id), name, step.all_reduce().owners(k)}};
           bytes += images.of(id).size();
         }
       }
@@ -54,7 +55,8 @@ Status EarlyReductions::reduce() {
 
 void EarlyReductions::forget_others(const Buffer& buffer) const {
   const std::size_t width = size_of(buffer.type);
-  const auto [begin, count] = owned_part(buffer.bytes.size() / width, owners_->size(), index_of(owners_->self()));
+  const auto [begin, count] =
+      owned_part(buffer.bytes.size() / width, owners_->size(), index_of(owners_->self()), buffer.owner);
   for (const std::span<std::byte> part :
        {buffer.bytes.first(begin * width), buffer.bytes.subspan((begin + count) * width)}) {
     if (options_.poison) {

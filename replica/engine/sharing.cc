@@ -35,13 +35,8 @@ Result<Sharing> Sharing::create(const Program& program, Communicator& communicat
 }
 
 OwnedPart Sharing::owned(const proto::Tensor& tensor, std::size_t elements) const {
-  if (!is_active()) {
-    return {0, elements};
-  }
-  if (tensor.owner() > 0) {
-    return {0, computes(tensor) ? elements : 0};
-  }
-  return owned_part(elements, host_->size(), index_of(host_->self()));
+  return is_active() ? owned_part(elements, host_->size(), index_of(host_->self()), tensor.owner())
+                     : OwnedPart{0, elements};
 }
 
 bool Sharing::computes(const proto::Tensor& tensor) const {

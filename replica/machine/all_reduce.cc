@@ -129,10 +129,13 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
                   fmt::format("the Program reduces '{}' over replicas, but its type cannot be summed", tensor.name));
     }
     const auto& divisible = step.all_reduce().divisible();
-    const bool divides = divided.owners != nullptr && std::ranges::find(divisible, id) != divisible.end();
-    (divides ? divided.buffers : buffers).push_back({*type, tensor.bytes, tensor.name});
-    if (divides) {
+    const auto at = std::ranges::find(divisible, id);
+    if (divided.owners != nullptr && at != divisible.end()) {
+      const std::uint32_t owner = step.all_reduce().owners(static_cast<int>(at - divisible.begin()));
+      divided.buffers.push_back({*type, tensor.bytes, tensor.name, owner});
       divided.tensors.push_back(id);
+    } else {
+      buffers.push_back({*type, tensor.bytes, tensor.name});
     }
   }
   POPRUN_ASSIGN(Communicator * communicator, machine.group(step.all_reduce().group()));

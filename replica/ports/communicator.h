@@ -30,6 +30,7 @@ struct Buffer {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
   std::string_view name = {};  ///< For messages. It may be empty, but is the same on all replicas.
+  std::uint32_t owner = 0;     ///< In reduce_to_owners: 0 if each replica owns a part, or who owns all (owner_of).
 
   static Buffer of(std::span<float> floats) { return {ElementType::kF32, std::as_writable_bytes(floats)}; }
 };
@@ -78,7 +79,11 @@ struct OwnedPart {
 
 /// Returns the part of `elements` elements that replica `self` of `replicas` owns. Parts begin at multiples of 64, so
 /// that they are aligned for kernels in every element type; the parts of small tensors may be empty.
-constexpr OwnedPart owned_part(std::size_t elements, std::size_t replicas, std::size_t self) {
+/// With an owner, this replica has all elements or none.
+constexpr OwnedPart owned_part(std::size_t elements, std::size_t replicas, std::size_t self, std::uint32_t owner = 0) {
+  if (owner > 0) {
+    return {0, owner_of(owner, replicas) == self ? elements : 0};
+  }
   constexpr std::size_t kUnit = 64;
   const std::size_t units = (elements + kUnit - 1) / kUnit;
   const auto edge = [&](std::size_t index) {

@@ -130,10 +130,11 @@ inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) 
 inline void reduce_to_owners_gives_each_replica_its_part_of_an_all_reduce(Communicator& world) {
   for (const ElementType type : {ElementType::kF32, ElementType::kF16, ElementType::kI32}) {
     for (const std::size_t size : kSizes) {
-      const auto memory = world.allocate(Bytes{static_cast<std::int64_t>(2 * size * size_of(type))});
+      const auto memory = world.allocate(Bytes{static_cast<std::int64_t>(3 * size * size_of(type))});
       ASSERT_TRUE(memory) << memory.error().message;
       const std::span<std::byte> whole = memory->first(size * size_of(type));
       const std::span<std::byte> owned = memory->last(size * size_of(type));
+      const std::span<std::byte> by_one = memory->subspan(whole.size(), whole.size());
       std::vector<std::byte> elsewhere(owned.size());
       for (std::size_t i = 0; i < size; ++i) {
         const float value = rough_value(self_of(world), i);
@@ -146,8 +147,11 @@ inline void reduce_to_owners_gives_each_replica_its_part_of_an_all_reduce(Commun
       }
       std::ranges::copy(owned, whole.begin());
       std::ranges::copy(owned, elsewhere.begin());
+      std::ranges::copy(owned, by_one.begin());
+      const auto owner = static_cast<std::uint32_t>(2 * world.size() - 1);  // The second round is dealt backwards.
       const Buffer all{type, whole, "whole"};
-      const std::array<Buffer, 2> parts = {{{type, owned, "owned"}, {type, elsewhere, "elsewhere"}}};
+      const std::array<Buffer, 3> parts = {
+          {{type, owned, "owned"}, {type, elsewhere, "elsewhere"}, {type, by_one, "by one", owner}}};
 
       ASSERT_TRUE(world.all_reduce(Reduction::kSum, std::span(&all, 1)));
       ASSERT_TRUE(world.reduce_to_owners(Reduction::kSum, parts));
@@ -158,6 +162,9 @@ inline void reduce_to_owners_gives_each_replica_its_part_of_an_all_reduce(Commun
       };
       EXPECT_TRUE(std::ranges::equal(mine(owned), mine(whole))) << size;
       EXPECT_TRUE(std::ranges::equal(mine(elsewhere), mine(whole))) << size;
+      if (self_of(world) == std::min<std::size_t>(1, world.size() - 1)) {
+        EXPECT_TRUE(std::ranges::equal(by_one, whole)) << size;
+      }
     }
   }
 }

@@ -58,17 +58,17 @@ class Marking {
     }
   }
 
-  /// Marks the tensors of an all-reduce that, from then on, only divisible steps name. They die with the function, and
-  /// in its next run, a step writes them anew before another reads them.
+  /// Marks the tensors of an all-reduce that, from then on, only divisible steps or only the steps of one owner name.
+  /// They die with the function, and in its next run, a step writes them anew before another reads them.
   void mark_all_reduces(proto::Function& function) {
     std::map<std::uint32_t, proto::Step*> reduced_by;
-    std::set<std::uint32_t> read_whole;
+    std::map<std::uint32_t, std::set<std::uint32_t>> needed_by;
     walk(*function.mutable_steps(), true, [&](proto::Step& step, bool once) {
       const StepTensors tensors = tensors_of(step);
       for (const auto* ids : {&tensors.reads, &tensors.writes}) {
         for (const std::uint32_t id : *ids) {
-          if (reduced_by.contains(id) && !reads_elementwise(step.execute(), id)) {
-            read_whole.insert(id);
+          if (reduced_by.contains(id)) {
+            needed_by[id].insert(reader_of(step.execute(), id));
           }
         }
       }
@@ -82,17 +82,29 @@ class Marking {
       }
     });
     for (const auto& [id, step] : reduced_by) {
-      if (!read_whole.contains(id)) {
+      const std::set<std::uint32_t>& readers = needed_by[id];
+      if (readers.empty() || (readers.size() == 1 && *readers.begin() != kAll)) {
         step->mutable_all_reduce()->add_divisible(id);
+        step->mutable_all_reduce()->add_owners(readers.empty() ? 0 : *readers.begin());
       }
     }
+  }
+
+  static constexpr std::uint32_t kAll = ~std::uint32_t{0};  ///< Every replica reads the whole tensor.
+
+  /// Returns the owner that reads a tensor, 0 if each replica reads its part, or kAll.
+  [[nodiscard]] std::uint32_t reader_of(const proto::Execute& execute, std::uint32_t id) const {
+    if (execute.outputs().empty() || std::ranges::count(execute.outputs(), id) > 0) {
+      return kAll;
+    }
+    const std::uint32_t owner = program_.tensors(static_cast<int>(execute.outputs(0))).owner();
+    return owner > 0 || reads_elementwise(execute, id) ? owner : kAll;
   }
 
   static bool reads_elementwise(const proto::Execute& execute, std::uint32_t id) {
     const Operator* op = execute.divisible() ? find_operator(execute.operation()) : nullptr;
     const auto at = std::ranges::find(execute.inputs(), id) - execute.inputs().begin();
-    return op != nullptr && at < op->on_shards.inputs && std::ranges::count(execute.inputs(), id) == 1 &&
-           std::ranges::count(execute.outputs(), id) == 0;
+    return op != nullptr && at < op->on_shards.inputs && std::ranges::count(execute.inputs(), id) == 1;
   }
 
   /// Marks the last step that names a divisible tensor before its all-reduce. A view does not complete a tensor,

@@ -15,7 +15,8 @@ namespace poprun {
 ///   Tensor.owner           results of updates that sum over elements (LAMB, LARS, Adafactor) or are not elementwise
 ///                          (Muon): one replica of the host, the owner, computes them for all. The same replica
 ///                          computes copies of these weights, and what only it needs, such as norms.
-///   AllReduce.divisible    reduced tensors that only divisible steps read: each replica needs only its own part.
+///   AllReduce.divisible    reduced tensors that only divisible steps read, so that each replica needs only its own
+///                          part, or only the steps of one owner (AllReduce.owners).
 ///   Step.completes         divisible tensors that no step names between this one, which runs once, and the all-reduce:
 ///                          they can be reduced, and the rest of them forgotten, while the backward pass goes on.
 ///

@@ -41,6 +41,7 @@ class Proof {
       : program_(program),
         values_(static_cast<std::size_t>(program.tensors_size())),
         partial_(values_.size()),
+        sum_owner_(values_.size()),
         complete_(values_.size()),
         touches_common_(values_.size()),
         inside_common_(values_.size()) {
@@ -147,6 +148,9 @@ class Proof {
       }
     }
     const proto::AllReduce& reduce = named.step->all_reduce();
+    if (reduce.owners_size() != reduce.divisible_size()) {
+      return bug(*named.step, tensor(reduce.tensors(0)), "is reduced for another number of owners than of tensors");
+    }
     for (const std::uint32_t id : reduce.divisible()) {
       if (tensor(id).always_live() || reduce.in_background() || reduce.group() != 0) {
         return bug(*named.step, tensor(id), "is not reduced at once over all replicas, or outlives the function");
@@ -168,11 +172,15 @@ class Proof {
   Status check_reads(const NamedStep& named) const {
     const proto::Execute& execute = named.step->execute();
     const Operator* op = named.step->has_execute() ? find_operator(execute.operation()) : nullptr;
+    const std::uint32_t owner = owner_of_results(*named.step);
     for (const std::uint32_t id : named.tensors.reads) {
+      if (partial_[id] && owner > 0 && sum_owner_[id] == owner) {
+        continue;
+      }
       const int elementwise = op != nullptr && execute.divisible() ? op->on_shards.inputs : 0;
       const auto whole = execute.inputs().begin() + std::min(elementwise, execute.inputs_size());
-      if (partial_[id] &&
-          (elementwise == 0 || std::find(whole, execute.inputs().end(), id) != execute.inputs().end())) {
+      if (partial_[id] && (elementwise == 0 || sum_owner_[id] > 0 ||
+                           std::find(whole, execute.inputs().end(), id) != execute.inputs().end())) {
         return bug(*named.step, tensor(id), "is read whole, but each replica has only its part");
       }
     }
@@ -266,8 +274,9 @@ class Proof {
       }
       partial_[id] = false;
     }
-    for (const std::uint32_t id : step.all_reduce().divisible()) {
-      partial_[id] = true;
+    for (int k = 0; k < step.all_reduce().divisible_size(); ++k) {
+      partial_[step.all_reduce().divisible(k)] = true;
+      sum_owner_[step.all_reduce().divisible(k)] = step.all_reduce().owners(k);
     }
   }
 
@@ -345,7 +354,8 @@ class Proof {
   std::map<std::string, std::vector<NamedStep>> functions_;
   // Indexed by tensor:
   std::vector<Values> values_;
-  std::vector<bool> partial_;         ///< Each replica has only its part of the tensor.
+  std::vector<bool> partial_;             ///< Each replica has only its part of the tensor, or only an owner has it.
+  std::vector<std::uint32_t> sum_owner_;  ///< Of a partial tensor: its owner, or 0.
   std::vector<bool> complete_;        ///< A step has completed the tensor, so it may be reduced before its all-reduce.
   std::vector<bool> touches_common_;  ///< The tensor's image has a byte of a common variable.
   std::vector<bool> inside_common_;   ///< All bytes of its image are those of one common variable.

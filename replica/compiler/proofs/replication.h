@@ -18,7 +18,8 @@ namespace poprun {
 ///   - A step that gives results an owner reads equal operands, gives all its results the same owner, and is computed
 ///     alike by every replica. Only such steps, initialisers and streams write a tensor with an owner. If the tensor is
 ///     not common, it is not always live, and only the steps of its owner read it.
-///   - After an all-reduce of divisible tensors, only divisible steps read them, elementwise, until they are rewritten.
+///   - After an all-reduce of divisible tensors, until they are rewritten, only divisible steps read them, elementwise,
+///     or those of the owner for whom they are reduced.
 ///   - When a step has completed a tensor, the next step to name it is such an all-reduce, in the same function.
 ///
 /// Runs every function that the host runs, in the Program's order, then all except "load" again; each repeat runs at

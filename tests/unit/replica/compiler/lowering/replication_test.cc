@@ -142,6 +142,8 @@ TEST(Replication, WeightsWhoseUpdatesSumOverElementsHaveOwnersByDecreasingSize) 
     const Marks marks = marks_of(program_of(job_with(optimizer)));
 
     EXPECT_THAT(marks.divisible, IsEmpty()) << optimizer;
+    EXPECT_EQ(marks.reduced.size(), 8U) << optimizer << ": each gradient is summed by the owner of its weights";
+    EXPECT_EQ(marks.complete, marks.reduced) << optimizer;
     EXPECT_EQ(marks.owners.at("fc1.weight"), 1U) << optimizer;
     EXPECT_EQ(marks.owners.at("conv2.weight"), 2U) << optimizer;
     std::set<std::uint32_t> owners;
@@ -246,6 +248,7 @@ TEST(ReplicationProof, AGradientIsReducedBeforeADivisibleStepReadsIt) {
                 proto::Step& reduce = first(p, [](const proto::Step& s) { return s.has_all_reduce(); });
                 reduce.mutable_all_reduce()->clear_tensors();
                 reduce.mutable_all_reduce()->clear_divisible();
+                reduce.mutable_all_reduce()->clear_owners();
                 for (proto::Step* step : steps_of(p)) {
                   step->clear_completes();
                 }
@@ -257,6 +260,7 @@ TEST(ReplicationProof, AGroupsSumIsNotEqualEverywhere) {
   EXPECT_THAT(verdict_on([](Program& p) {
                 proto::Step& reduce = first(p, [](const proto::Step& s) { return s.has_all_reduce(); });
                 reduce.mutable_all_reduce()->clear_divisible();
+                reduce.mutable_all_reduce()->clear_owners();
                 reduce.mutable_all_reduce()->set_group(1);
                 for (proto::Step* step : steps_of(p)) {
                   step->clear_completes();
@@ -280,6 +284,7 @@ TEST(ReplicationProof, OnlyDivisibleStepsWriteCommonTensors) {
                   step->mutable_execute()->set_divisible(false);
                   if (step->has_all_reduce()) {
                     step->mutable_all_reduce()->clear_divisible();
+                    step->mutable_all_reduce()->clear_owners();
                   }
                 }
               }),
@@ -294,12 +299,24 @@ TEST(ReplicationProof, AllResultsOfAStepHaveOneOwner) {
 
 TEST(ReplicationProof, OnlyTheOwnerReadsWhatItAloneHas) {
   const auto damage = [](Program& p) {
-    for (const char* name : {"fc1.weight.m", "fc1.weight.v", "fc1.weight.sums-of-squares"}) {
-      p.mutable_tensors(static_cast<int>(find(p, name)))->set_owner(9);
-    }
+    first(p, [](const proto::Step& step) { return step.execute().operation() == "lamb"; })
+        .mutable_execute()
+        ->set_inputs(3, find(p, "fc1.weight.sums-of-squares"));
   };
   EXPECT_THAT(verdict_on(damage, "lamb"),
               HasSubstr("'fc1.weight.sums-of-squares' is read by other replicas than its owner"));
+}
+
+TEST(ReplicationProof, OnlyTheOwnerOfASumReadsIt) {
+  const auto damage = [](Program& p) {
+    proto::AllReduce& reduce =
+        *first(p, [](const proto::Step& step) { return step.has_all_reduce(); }).mutable_all_reduce();
+    const auto& divisible = reduce.divisible();
+    reduce.set_owners(
+        static_cast<int>(std::ranges::find(divisible, find(p, "fc1.weight.gradient")) - divisible.begin()), 2);
+  };
+  EXPECT_THAT(verdict_on(damage, "lamb"),
+              HasSubstr("'fc1.weight.gradient' is read whole, but each replica has only its part"));
 }
 
 TEST(ReplicationProof, AnOwnerReadsWhatIsEqualOnAllReplicas) {
