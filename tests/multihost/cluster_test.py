@@ -79,6 +79,15 @@ class Placement(ClusterTest):
                         job = self.run_on(hosts, "-n", replicas, "-H", place, "--training.gradient-bucket", bucket)
                         self.assert_same_answer(job, reference)
 
+    def test_with_one_replica_of_each_that_updates_a_whole_tensor_changes_nothing(self):
+        hosts = self.cluster(3)
+        lamb = ("-n", 7, "--training.optimizer", "lamb", "--training.learning-rate", 0.01)
+        reference = self.run_job(*lamb, "--memory.private", "true")
+        for place in ((), ("-H", "node0:2,node1:4,node2:1"), ("-H", "node1:2,node0:5", "--num-instances", 7)):
+            with self.subTest(place=place):
+                job = self.run_on(hosts, *lamb, *place) if place else self.run_job(*lamb)
+                self.assert_same_answer(job, reference)
+
     def test_in_threads_of_fewer_processes_changes_nothing(self):
         hosts = self.cluster(3)
         reference = self.run_job("-n", 10)
