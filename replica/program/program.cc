@@ -30,6 +30,22 @@ const proto::Function* find_function(const Program& program, const std::string& 
   return nullptr;
 }
 
+std::set<std::string> called_functions(const Program& program) {
+  std::set<std::string> called;
+  const auto add = [&called](const auto& self, const auto& steps) -> void {
+    for (const proto::Step& step : steps) {
+      self(self, step.repeat().steps());
+      if (step.has_call()) {
+        called.insert(step.call().function());
+      }
+    }
+  };
+  for (const proto::Function& function : program.functions()) {
+    add(add, function.steps());
+  }
+  return called;
+}
+
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step) {
   return std::ranges::any_of(tensor.lives(),
                              [step](const proto::Span& span) { return span.first() <= step && step <= span.last(); });

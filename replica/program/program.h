@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "proto/program.pb.h"
@@ -24,6 +25,8 @@ std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
 bool is_remote(const proto::Tensor& tensor);
 
 const proto::Function* find_function(const Program& program, const std::string& name);
+/// Returns the names of the functions that other functions call. The host runs all others.
+std::set<std::string> called_functions(const Program& program);
 
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 

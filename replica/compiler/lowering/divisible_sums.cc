@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -23,8 +24,9 @@ class Marking {
   }
 
   void mark() {
+    const std::set<std::string> called = called_functions(program_);
     for (proto::Function& function : *program_.mutable_functions()) {
-      if (!function.has_part()) {
+      if (!called.contains(function.name())) {
         mark_all_reduces(function);
         mark_complete(function);
       }

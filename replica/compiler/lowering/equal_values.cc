@@ -14,8 +14,9 @@ EqualValues::EqualValues(const Program& program)
     : equal_(static_cast<std::size_t>(program.tensors_size())),
       always_equal_(equal_.size(), true),
       loaded_(equal_.size()) {
+  const std::set<std::string> called = called_functions(program);
   for (const proto::Function& function : program.functions()) {
-    if (!function.has_part()) {
+    if (!called.contains(function.name())) {
       const bool first = function.name() == name_of(JobFunction::kLoad);
       entries_.insert(first ? entries_.begin() : entries_.end(), &function);
     }

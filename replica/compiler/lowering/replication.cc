@@ -99,8 +99,9 @@ class Groups {
 class Decision {
  public:
   Decision(Program& program, const EqualValues& equal) : program_(program), equal_(equal) {
+    const std::set<std::string> called = called_functions(program);
     for (proto::Function& function : *program.mutable_functions()) {
-      list(*function.mutable_steps(), !function.has_part());
+      list(*function.mutable_steps(), !called.contains(function.name()));
     }
     for (Listed& listed : steps_) {
       for (const auto* ids : {&listed.tensors.reads, &listed.tensors.writes}) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,7 +60,7 @@ class Proof {
   Status run() {
     for (const bool again : {false, true}) {
       for (const proto::Function& function : program_.functions()) {
-        if (!function.has_part() && !(again && function.name() == "load")) {
+        if (!called_.contains(function.name()) && !(again && function.name() == "load")) {
           POPRUN_TRY(run(functions_.at(function.name())));
           partial_.assign(partial_.size(), false);  // Only always live tensors survive, and none of those is partial.
           const auto left = std::ranges::find(complete_, true) - complete_.begin();
@@ -87,6 +88,9 @@ class Proof {
     for (const NamedStep& named : steps) {
       prepare(named.inner);
       const proto::Step& step = *named.step;
+      if (step.has_call()) {
+        called_.insert(step.call().function());
+      }
       meanings_[step.number()] = {mix(static_cast<std::uint64_t>(step.kind_case()), operation_of(step)), differs(step),
                                   exchanges_all(step)};
     }
@@ -352,6 +356,7 @@ class Proof {
 
   const Program& program_;
   std::map<std::string, std::vector<NamedStep>> functions_;
+  std::set<std::string> called_;  ///< Names of functions that others call.
   // Indexed by tensor:
   std::vector<Values> values_;
   std::vector<bool> partial_;             ///< Each replica has only its part of the tensor, or only an owner has it.
