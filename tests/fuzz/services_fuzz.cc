@@ -290,7 +290,8 @@ class Services {
       const bool serves =
           status->ok() || (service == 1 && status->error_code() == grpc::StatusCode::FAILED_PRECONDITION);
       if (!serves) {
-        std::fprintf(stderr, "fuzz: %s\n", status->error_message().c_str());
+        std::fprintf(stderr, "fuzz: %s: %s\n", service == 0 ? "data server" : "coordinator",
+                     status->error_message().c_str());
       }
       POPRUN_CHECK(serves);
     }
