@@ -80,7 +80,7 @@ struct KindRow {
   std::string kind;
   std::uint64_t calls = 0;
   std::uint64_t cycles = 0;
-  std::uint64_t flops = 0;  ///< Of convolutions and matmuls.
+  std::uint64_t flops = 0;  ///< 0 unless the operator is a convolution or a matmul.
   double seconds = 0;       ///< Wall time on this machine.
 };
 

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <boost/pending/disjoint_sets.hpp>
+
 #include "replica/compiler/lowering/divisible_sums.h"
 #include "replica/compiler/lowering/equal_values.h"
 #include "replica/ops/face/operator.h"
@@ -19,6 +21,7 @@ namespace replication {
 namespace {
 
 using Ids = google::protobuf::RepeatedField<std::uint32_t>;
+using Groups = boost::disjoint_sets_with_storage<>;
 
 /// The operator of an `execute` step, and its types there.
 struct Use {
@@ -75,25 +78,6 @@ bool updates_elements(const proto::Execute& execute, const Use& use) {
     return found - execute.inputs().begin() < cut.inputs;
   });
 }
-
-/// Disjoint sets of tensors.
-class Groups {
- public:
-  std::uint32_t of(std::uint32_t tensor) {
-    std::uint32_t& parent = parents_.try_emplace(tensor, tensor).first->second;
-    if (parent != tensor) {
-      parent = of(parent);
-    }
-    return parent;
-  }
-  void join(std::uint32_t a, std::uint32_t b) {
-    const std::uint32_t first = of(a);
-    parents_[of(b)] = first;
-  }
-
- private:
-  std::map<std::uint32_t, std::uint32_t> parents_;
-};
 
 /// Decides what is common, what is divisible and what has an owner, given what is equal.
 class Decision {
@@ -176,10 +160,10 @@ class Decision {
   }
 
   /// Finds the steps that owners compute: those that update whole common tensors, or copy these, those that sum over
-  /// elements for an update, and those whose results only one owner needs. A step with many owners' tensors, such as
-  /// that for a global norm, has none.
+  /// elements for an update, and those whose results only one owner needs. All replicas compute what several
+  /// owners need, such as a global norm.
   void find_owners() {
-    groups_ = {};
+    groups_ = Groups(static_cast<std::size_t>(program_.tensors_size()));
     owned_.clear();
     for (Listed& listed : steps_) {
       listed.by_owner = false;
@@ -239,31 +223,29 @@ class Decision {
           return false;
         }
         if (other != &listed) {
-          served.insert(groups_.of(other->step->execute().outputs(0)));
+          served.insert(groups_.find_set(other->step->execute().outputs(0)));
         }
       }
     }
     return served.size() == 1;
   }
 
+  /// Gives the step's results the owner of all that only this owner has or copies.
   void own_results(const Listed& listed) {
-    const proto::Execute& execute = listed.step->execute();
+    const Ids& outputs = listed.step->execute().outputs();
     if (divides(listed)) {
-      std::ranges::for_each(needed_from_owners(listed), [&](auto id) { groups_.join(execute.outputs(0), id); });
+      std::ranges::for_each(needed_from_owners(listed), [&](auto id) { groups_.union_set(outputs[0], id); });
     }
-    for (const std::uint32_t id : execute.inputs()) {
-      if (owned_.contains(id) && !common_.contains(id)) {
-        groups_.join(execute.outputs(0), id);
-      }
-    }
-    for (const std::uint32_t id : execute.outputs()) {
-      groups_.join(execute.outputs(0), id);
+    for (const std::uint32_t id : outputs) {
+      groups_.union_set(outputs[0], id);
       owned_.insert(id);
     }
-    for (const std::uint32_t id : execute.outputs()) {
-      for (const Listed* other : named_by_.at(id)) {
-        if (other->by_owner && !common_.contains(id)) {
-          groups_.join(id, other->step->execute().outputs(0));
+    for (const auto* ids : {&listed.tensors.reads, &listed.tensors.writes}) {
+      for (const std::uint32_t id : *ids) {
+        for (const Listed* other : named_by_.at(id)) {
+          if (other->by_owner && owned_.contains(id) && !common_.contains(id)) {
+            groups_.union_set(outputs[0], other->step->execute().outputs(0));
+          }
         }
       }
     }
@@ -338,13 +320,13 @@ class Decision {
   void mark_owners() {
     std::map<std::uint32_t, std::uint64_t> sizes;  // Keyed by group.
     for (const std::uint32_t id : owned_) {
-      sizes[groups_.of(id)] += tensor(id).bytes();
+      sizes[groups_.find_set(id)] += tensor(id).bytes();
     }
     std::vector<std::uint32_t> by_size;
     std::ranges::copy(std::views::keys(sizes), std::back_inserter(by_size));
     std::ranges::stable_sort(by_size, std::greater<>{}, [&](std::uint32_t group) { return sizes.at(group); });
     for (const std::uint32_t id : owned_) {
-      const auto rank = std::ranges::find(by_size, groups_.of(id)) - by_size.begin();
+      const auto rank = std::ranges::find(by_size, groups_.find_set(id)) - by_size.begin();
       program_.mutable_tensors(static_cast<int>(id))->set_owner(static_cast<std::uint32_t>(rank) + 1);
     }
   }

@@ -360,7 +360,7 @@ class Proof {
   // Indexed by tensor:
   std::vector<Values> values_;
   std::vector<bool> partial_;             ///< Each replica has only its part of the tensor, or only an owner has it.
-  std::vector<std::uint32_t> sum_owner_;  ///< Of a partial tensor: its owner, or 0.
+  std::vector<std::uint32_t> sum_owner_;  ///< The owner that has a partial tensor; 0 if each replica has a part.
   std::vector<bool> complete_;        ///< A step has completed the tensor, so it may be reduced before its all-reduce.
   std::vector<bool> touches_common_;  ///< The tensor's image has a byte of a common variable.
   std::vector<bool> inside_common_;   ///< All bytes of its image are those of one common variable.
