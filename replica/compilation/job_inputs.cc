@@ -313,11 +313,33 @@ std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uin
   return notes;
 }
 
+/// Returns a note if parts of --what-if begin after the last step.
+std::vector<Note> late_disturbance_notes(const proto::WhatIf& what_if, std::uint64_t steps) {
+  std::uint64_t latest = 0;
+  for (const proto::Slowdown& slowdown : what_if.slowdowns()) {
+    latest = std::max(latest, slowdown.first_step());
+  }
+  for (const proto::Loss& loss : what_if.losses()) {
+    latest = std::max(latest, loss.step());
+  }
+  if (latest <= steps) {
+    return {};
+  }
+  return {{"what-if.after-the-end",
+           fmt::format("--what-if: a disturbance at step {} changes nothing, because the job ends at step {}; "
+                       "choose an earlier step, or raise training.steps",
+                       grouped(latest), grouped(steps)),
+           {{"step", latest}, {"steps", steps}}}};
+}
+
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program) {
   if (const auto length = job_length(config, dataset);
       length && !config.inference() && !config.has_profile() && !config.has_check()) {
     for (const Note& note : schedule_notes(config.training(), length->steps)) {
+      add_note(note, program);
+    }
+    for (const Note& note : late_disturbance_notes(config.what_if(), length->steps)) {
       add_note(note, program);
     }
   }

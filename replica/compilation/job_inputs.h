@@ -30,8 +30,8 @@ PlannerOptions planner_options(const proto::RunConfig& config);
 Result<CompileOptions> compile_options(const proto::RunConfig& config, const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
-/// Adds notes to the Program: the data server's findings, for an ONNX model the decisions made while building it, and a
-/// warning if the run is too short for the learning-rate schedule.
+/// Adds notes to the Program: the data server's findings, for an ONNX model the decisions made while building it, and
+/// warnings if the run is too short for the learning-rate schedule or for a disturbance (--what-if).
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
                Program& program);
 

@@ -67,6 +67,15 @@ class VirtualPod(JobTest):
             else:
                 self.assertAlmostEqual(seconds, usual, places=12)
 
+    def test_a_disturbance_after_the_last_step_gets_a_note(self):
+        late = ("-n", 4, "--training.steps", 6, "--what-if", "slow=3:1.5x@step3", "--what-if")
+        for disturbance, step in (("dead=replica2@step7,restart", 7), ("slow=1:2x@step8", 8)):
+            notes = [note["text"] for note in self.dry_run(*late, disturbance)["notes"]]
+            self.assertEqual(sum(f"at step {step} changes nothing, because the job ends at step 6" in note
+                                 for note in notes), 1, notes)
+        notes = [note["text"] for note in self.dry_run(*late, "dead=replica2@step6,restart")["notes"]]
+        self.assertFalse(any("changes nothing" in note for note in notes), notes)
+
     def test_a_run_loses_the_time_that_its_plan_says(self):
         words = ("-n", 4, "--what-if", "jitter=lognormal:2%", "--what-if", "dead=replica2@step5,restart:60s",
                  "--checkpoint-every", 2)

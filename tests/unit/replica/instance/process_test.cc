@@ -1,9 +1,12 @@
 #include "replica/instance/process.h"
 
 #include <string>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
 
 #include "tests/unit/temporary_folder.h"
 
@@ -119,6 +122,22 @@ TEST(HostMemory, CountsTheCopyOfACheckpoint) {
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("their tensors and a checkpoint"));
   EXPECT_EQ(refused.error().facts.shortage->needed, Bytes{4 * kGiB + 1});
+}
+
+TEST(LongTurns, AreForMoreReplicasThanCoresAndKeepTheNiceValue) {
+  const auto policy_with = [](std::uint32_t replicas) {
+    int policy = -1;
+    std::thread([&] {
+      setpriority(PRIO_PROCESS, 0, 3);
+      compute_in_long_turns(replicas);
+      policy = sched_getscheduler(0);
+      EXPECT_EQ(getpriority(PRIO_PROCESS, 0), 3);
+    }).join();
+    return policy;
+  };
+
+  EXPECT_EQ(policy_with(1), SCHED_OTHER);
+  EXPECT_EQ(policy_with(std::thread::hardware_concurrency() + 1), SCHED_BATCH);
 }
 
 }  // namespace
