@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/screen/job_rows.h"
 #include "launcher/screen/summary.h"
 #include "replica/base/text.h"
 
@@ -98,7 +99,7 @@ std::string Progress::line(std::size_t width) const {
 std::string Progress::text_of_items() const {
   std::string line = fmt::format("{} of {} items", grouped(items_done_), grouped(items_));
   if (const double speed = samples_per_second(); speed > 0) {
-    line += fmt::format("  {} items/s", grouped(static_cast<std::uint64_t>(std::llround(speed))));
+    line += fmt::format("  {} items/s", rate_number(speed));
     if (items_ > items_done_) {
       line += fmt::format("  ETA {}", time_left(*eta_seconds()));
     }
@@ -123,7 +124,7 @@ std::string Progress::text_of_steps(std::size_t width) const {
     epoch += fmt::format("/{}", (total + per_epoch - 1) / per_epoch);
   }
   if (speed > 0) {
-    samples = fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
+    samples = "  " + rate_text(speed);
   }
   if (const std::optional<double> eta = eta_seconds(); eta && total > last_.step()) {
     left = fmt::format("  ETA {}", time_left(*eta));

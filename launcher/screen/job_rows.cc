@@ -124,9 +124,13 @@ std::string device_clock_text(std::string_view ipu, double compared_error) {
       compared_error > 0 ? fmt::format("within {:.0f} % of chips", 100 * compared_error) : "never compared");
 }
 
+std::string rate_number(double per_second) {
+  const double rate = std::max(0.0, per_second);
+  return rate < 10 ? fmt::format("{:.2g}", rate) : grouped(static_cast<std::uint64_t>(std::llround(rate)));
+}
+
 std::string rate_text(double samples_per_second) {
-  return fmt::format("{} samples/s",
-                     grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
+  return rate_number(samples_per_second) + " samples/s";
 }
 
 }  // namespace poprun::launcher

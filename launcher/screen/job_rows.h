@@ -70,7 +70,10 @@ std::string host_text(const proto::HostTime& host);
 /// Returns `device clock, mk2, within 5 % of chips`, or `device clock, mk2, never compared` if the error is 0.
 std::string device_clock_text(std::string_view ipu, double compared_error);
 
-/// Returns `123 samples/s`.
+/// Returns a number of samples or items per second: `1,234`, or `0.24` below 10.
+std::string rate_number(double per_second);
+
+/// Returns `1,234 samples/s`.
 std::string rate_text(double samples_per_second);
 
 }  // namespace poprun::launcher

@@ -352,10 +352,9 @@ class Screen {
 
   void run() {
     const proto::DeviceTime& device = profile_.device();
-    text_ +=
-        fmt::format("\n{:<14} {}, {} samples/s ({})\n", profile_.config().inference() ? "device batch" : "device step",
-                    duration_text(device.step_seconds()), grouped(std::llround(device.samples_per_second())),
-                    device_clock_text(profile_.config().device().ipu(), device.compared_error()));
+    text_ += fmt::format("\n{:<14} {}, {} ({})\n", profile_.config().inference() ? "device batch" : "device step",
+                         duration_text(device.step_seconds()), rate_text(device.samples_per_second()),
+                         device_clock_text(profile_.config().device().ipu(), device.compared_error()));
     if (device.has_disturbed()) {
       text_ += fmt::format("{:<14} {}\n", "  what if", disturbed_text(device.disturbed()));
     }

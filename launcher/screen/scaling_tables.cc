@@ -43,8 +43,8 @@ std::string row_text(const proto::ScaledJob& job) {
   const double step = job.step_seconds();
   text +=
       fmt::format("{:>14}{:>11}{:>11}{:>7.3f}{:>6}{:>5}{:>5}{:>5}\n", grouped(job.batch_sizes().global_batch_size()),
-                  duration_text(step), grouped(static_cast<std::uint64_t>(std::llround(job.samples_per_second()))),
-                  job.efficiency(), share(job.all_reduce_seconds(), step), share(job.copy_seconds(), step),
+                  duration_text(step), rate_number(job.samples_per_second()), job.efficiency(),
+                  share(job.all_reduce_seconds(), step), share(job.copy_seconds(), step),
                   share(job.host_seconds(), step), share(job.idle_seconds(), step));
   return text;
 }

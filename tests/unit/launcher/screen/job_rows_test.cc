@@ -59,5 +59,14 @@ TEST(JobRows, TellWhatOfTransfersByIoTilesIsHidden) {
   EXPECT_EQ(rows.back().second, "5.010 ms, 3.200 ms of it overlapped with the other tiles' work");
 }
 
+TEST(JobRows, ShowRatesBelowTenWithTwoDigits) {
+  EXPECT_EQ(rate_text(0.2374), "0.24 samples/s");
+  EXPECT_EQ(rate_text(2.4), "2.4 samples/s");
+  EXPECT_EQ(rate_text(9.97), "10 samples/s");
+  EXPECT_EQ(rate_text(10.4), "10 samples/s");
+  EXPECT_EQ(rate_text(5119.7), "5,120 samples/s");
+  EXPECT_EQ(rate_text(0), "0 samples/s");
+}
+
 }  // namespace
 }  // namespace poprun::launcher::job_rows_test
