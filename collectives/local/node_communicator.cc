@@ -118,6 +118,13 @@ Status NodeCommunicator::share_memory(const Call& call, const Result<Bytes>& tot
   const Place found = rendezvous_.place_of(0);
   if (opens && found.owner >= 0) {
     memory = SharedMemory::open({found.owner, found.where}, *total);
+    if (!memory && memory.error().code == ErrorCode::kUnreachable) {
+      // This process could open the segment, so only the creator's end explains it.
+      return rendezvous_.give_up({ErrorCode::kInfrastructure,
+                                  rendezvous_.call_name() + ": " + replica_list(std::span(options_.numbers).first(1)) +
+                                      " ended before its memory could be opened",
+                                  {.missing = {static_cast<std::uint32_t>(options_.numbers.front())}}});
+    }
   }
   if (!memory) {
     return rendezvous_.give_up(memory.error());

@@ -98,6 +98,20 @@ class KilledWhileOthersWait(JobTest):
         self.check(job, 0, 2, pid=victim)
         self.assertIn("meanwhile replicas 1, 2 were at step 0 ", job.stderr)
 
+    def wait_until_idle(self, pids):
+        """Waits until the processes have used little processor time for two seconds: they wait for each other."""
+        def ticks():
+            fields = [pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in pids]
+            return sum(int(field[11]) + int(field[12]) for field in fields)
+        deadline = time.monotonic() + 60
+        used = ticks()
+        while True:
+            time.sleep(2)
+            before, used = used, ticks()
+            if used - before < 10:
+                return
+            self.assertLess(time.monotonic(), deadline, "the replicas still compute")
+
     def test_in_the_last_barrier_is_named(self):
         """A launcher that does not accept the results keeps replica 0 out of the barrier, and the others in it. If the
         results were already on their way to the launcher, they are complete, and the job succeeds."""
@@ -105,7 +119,7 @@ class KilledWhileOthersWait(JobTest):
         job.wait_for_step(3)
         pid = job.replica_pid(2)
         job.process.send_signal(signal.SIGSTOP)
-        time.sleep(5)
+        self.wait_until_idle(job.pids("poprun-emu-replica"))
         os.kill(pid, signal.SIGKILL)
         time.sleep(0.5)
         job.process.send_signal(signal.SIGCONT)

@@ -39,8 +39,8 @@ class Goodput(JobTest):
                           goodput["downSeconds"]), (1, 0, 0, 0))
         for part in ("stepSeconds", "evaluationSeconds", "startSeconds"):
             self.assertGreater(goodput[part], 0, part)
-        self.assertAlmostEqual(goodput["evaluationSeconds"], job.profile()["wall"]["evaluationSeconds"],
-                               delta=0.1 + 0.2 * goodput["evaluationSeconds"])
+        evaluation = job.profile()["wall"]["evaluationSeconds"]  # Of replica 0, whose messages may be late.
+        self.assertAlmostEqual(goodput["evaluationSeconds"], evaluation, delta=0.3 + 0.3 * evaluation)
         self.assertRegex(job.stdout, r"\ngoodput +\d+\.\d % of \d+\.\d\d s wall: steps \d+\.\d\d s, evaluation "
                                      r"\d+\.\d\d s\n  lost +start \d+\.\d\d s, data \d+\.\d\d s, saving \d+\.\d\d s\n")
 
