@@ -119,11 +119,12 @@ Status NodeCommunicator::share_memory(const Call& call, const Result<Bytes>& tot
   if (opens && found.owner >= 0) {
     memory = SharedMemory::open({found.owner, found.where}, *total);
     if (!memory && memory.error().code == ErrorCode::kUnreachable) {
-      // This process could open the segment, so only the creator's end explains it.
+      // This process could open the segment, so the creator must have ended.
+      const auto creator = static_cast<std::uint32_t>(options_.numbers.front());
       return rendezvous_.give_up({ErrorCode::kInfrastructure,
-                                  rendezvous_.call_name() + ": " + replica_list(std::span(options_.numbers).first(1)) +
+                                  rendezvous_.call_name() + ": replica " + std::to_string(creator) +
                                       " ended before its memory could be opened",
-                                  {.missing = {static_cast<std::uint32_t>(options_.numbers.front())}}});
+                                  {.missing = {creator}}});
     }
   }
   if (!memory) {

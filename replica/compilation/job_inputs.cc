@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -313,8 +314,8 @@ std::vector<Note> schedule_notes(const proto::TrainingConfig& training, std::uin
   return notes;
 }
 
-/// Returns a note if parts of --what-if begin after the last step.
-std::vector<Note> late_disturbance_notes(const proto::WhatIf& what_if, std::uint64_t steps) {
+/// Returns a note if a disturbance of --what-if begins after the last step.
+std::optional<Note> late_disturbance_note(const proto::WhatIf& what_if, std::uint64_t steps) {
   std::uint64_t latest = 0;
   for (const proto::Slowdown& slowdown : what_if.slowdowns()) {
     latest = std::max(latest, slowdown.first_step());
@@ -323,13 +324,13 @@ std::vector<Note> late_disturbance_notes(const proto::WhatIf& what_if, std::uint
     latest = std::max(latest, loss.step());
   }
   if (latest <= steps) {
-    return {};
+    return std::nullopt;
   }
-  return {{"what-if.after-the-end",
-           fmt::format("--what-if: a disturbance at step {} changes nothing, because the job ends at step {}; "
-                       "choose an earlier step, or raise training.steps",
-                       grouped(latest), grouped(steps)),
-           {{"step", latest}, {"steps", steps}}}};
+  return Note{"what-if.after-the-end",
+              fmt::format("--what-if: a disturbance at step {} changes nothing, because the job ends at step {}; "
+                          "choose an earlier step, or raise training.steps",
+                          grouped(latest), grouped(steps)),
+              {{"step", latest}, {"steps", steps}}};
 }
 
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config, const proto::Dataset& dataset,
@@ -339,8 +340,8 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
     for (const Note& note : schedule_notes(config.training(), length->steps)) {
       add_note(note, program);
     }
-    for (const Note& note : late_disturbance_notes(config.what_if(), length->steps)) {
-      add_note(note, program);
+    if (const auto note = late_disturbance_note(config.what_if(), length->steps)) {
+      add_note(*note, program);
     }
   }
   for (const std::string& text : dataset.notes()) {

@@ -31,6 +31,11 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
+/// Returns how many of the job's processes this host has.
+std::uint32_t processes_on_host() {
+  return static_cast<std::uint32_t>(std::max(1, std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str())));
+}
+
 /// Environment variable in which the restarted program finds the dropped variables, one per line.
 constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 
@@ -58,14 +63,13 @@ void leave_without_launcher(ErrorCode code) {
 }
 
 Status check_room_for_mpi() {
-  const int processes = std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str());
+  const std::uint32_t processes = processes_on_host();
   if (processes < 2 || variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0" ||
       variable("OMPI_MCA_btl").find("vader") == std::string::npos) {
     return {};
   }
   const std::string folder = variable("OMPI_MCA_btl_vader_backing_directory");
-  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, machine_name(),
-                             static_cast<std::uint32_t>(processes));
+  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, machine_name(), processes);
 }
 
 proto::JoinRequest join_request() {
@@ -124,9 +128,7 @@ void pin_arithmetic() {
 }
 
 void compute_in_long_turns(std::uint32_t replicas) {
-  const auto processes =
-      static_cast<std::uint32_t>(std::max(1, std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str())));
-  if (processes * replicas <= std::thread::hardware_concurrency()) {
+  if (processes_on_host() * replicas <= std::thread::hardware_concurrency()) {
     return;
   }
   // glibc 2.36 has no sched_setattr, and the kernel's header defines sched_param a second time.

@@ -342,7 +342,7 @@ Status Replay::compare_state(const Engine& engine, std::uint64_t step) {
   return {};
 }
 
-/// Fails, and names the replicas whose copies differ from the majority, or all replicas if there is no majority.
+/// Returns an error that names the replicas whose copies differ from the majority; without a majority, all replicas.
 Status Replay::blame_holders(const std::map<Digest, std::vector<std::size_t>>& holders, bool is_shared,
                              const std::string& what) {
   const auto copies = [](const auto& holder) { return holder.second.size(); };
