@@ -55,6 +55,9 @@ bool HostImages::is_shared(std::uint32_t tensor) const {
 }
 
 std::span<std::byte> HostImages::of(std::uint32_t tensor) const {
+  if (elsewhere_[tensor] != nullptr) {
+    return {elsewhere_[tensor], program_.tensors(static_cast<int>(tensor)).bytes()};
+  }
   if (!is_shared(tensor)) {
     return in_arena(tensor);
   }
@@ -67,6 +70,17 @@ std::span<std::byte> HostImages::of(std::uint32_t tensor) const {
 std::span<std::byte> HostImages::writable(std::uint32_t tensor) const {
   const proto::Tensor& t = program_.tensors(static_cast<int>(tensor));
   return image_in(commons_.at(memory_of(program_, t)).writable, t);
+}
+
+bool HostImages::is_lent(std::uint32_t tensor) const {
+  const std::span<const std::byte> place = in_arena(tensor);
+  for (std::uint32_t other = 0; other < elsewhere_.size(); ++other) {
+    const std::byte* begin = elsewhere_[other];
+    if (begin != nullptr && begin < place.data() + place.size() && place.data() < begin + of(other).size()) {
+      return true;
+    }
+  }
+  return false;
 }
 
 Bytes common_capacity(const Program& program, std::size_t ipu) {

@@ -55,11 +55,21 @@ class HostImages {
   /// All arguments must outlive this object. `arenas[m]` is memory m (memory_of). `commons[m]` holds the images of the
   /// common tensors of IPU m; if `commons` is empty, they are in the arenas, too.
   HostImages(const Program& program, const std::vector<Arena>& arenas, const std::vector<CommonMemory>& commons)
-      : program_(program), arenas_(arenas), commons_(commons) {}
+      : program_(program),
+        arenas_(arenas),
+        commons_(commons),
+        elsewhere_(static_cast<std::size_t>(program.tensors_size())) {}
 
-  /// Returns the image of a tensor, which never moves. If it is shared, a write to it ends the process. Requires: a
-  /// step of the Program names the tensor.
+  /// Returns the image of a tensor. If it is shared, a write to it ends the process. Requires: a step of the Program
+  /// names the tensor.
   [[nodiscard]] std::span<std::byte> of(std::uint32_t tensor) const;
+
+  /// Moves the image of a tensor to other bytes, or, if `to` is null, back to its own place. Copies nothing. Requires:
+  /// the image is not shared.
+  void move(std::uint32_t tensor, std::byte* to) { elsewhere_[tensor] = to; }
+
+  /// Returns whether any image that is not in its own place shares bytes with the place of this tensor.
+  [[nodiscard]] bool is_lent(std::uint32_t tensor) const;
 
   [[nodiscard]] bool is_shared(std::uint32_t tensor) const;
 
@@ -73,6 +83,7 @@ class HostImages {
   const Program& program_;
   const std::vector<Arena>& arenas_;
   const std::vector<CommonMemory>& commons_;
+  std::vector<std::byte*> elsewhere_;  ///< By tensor: where its image lies if it has moved; otherwise null.
 };
 
 /// Returns the bytes that the images of an IPU's common tensors need: the end of the highest one.

@@ -80,6 +80,7 @@ Status Engine::run_steps(std::span<Prepared> steps) {
       }
     };
     POPRUN_TRY(meet_if_needed(prepared.sharing));
+    move_images(prepared);
     tell(&StepObserver::before);
     POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
     sharing_.after(prepared.sharing);
@@ -88,12 +89,22 @@ Status Engine::run_steps(std::span<Prepared> steps) {
     for (const std::uint32_t tensor : prepared.step->releases()) {
       if (tiles_) {
         tiles_->poison(tensor);
-      } else if (options_.poison_dead) {
+      } else if (options_.poison_dead && !images_->is_lent(tensor)) {
         memory_->poison(tensor);
       }
     }
   }
   return {};
+}
+
+void Engine::move_images(const Prepared& prepared) {
+  for (const ImageMove& move : prepared.moves) {
+    images_->move(move.tensor, move.place == move.tensor ? nullptr : &images_->of(move.place)[move.offset]);
+    std::byte* const image = images_->of(move.tensor).data();
+    const Slots& slots = slots_.at(move.tensor);
+    std::ranges::for_each(slots.inputs, [&](const std::byte** slot) { *slot = image; });
+    std::ranges::for_each(slots.outputs, [&](std::byte** slot) { *slot = image; });
+  }
 }
 
 Status Engine::meet_if_needed(const Sharing::Use& use) {

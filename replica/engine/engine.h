@@ -5,12 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/engine/copy_elision.h"
 #include "replica/engine/device_memory.h"
 #include "replica/engine/early_reductions.h"
 #include "replica/engine/sharing.h"
@@ -58,6 +60,7 @@ struct EngineOptions {
   /// step, a replica may lack results that others computed. Not if tensors live on tiles or the engine is given its
   /// memory.
   bool shares_images = true;
+  bool elides_copies = true;  ///< Not if tensors live on tiles.
   /// Gradients are reduced during the backward pass when so many bytes of them are complete: for fewer, a meeting of
   /// the replicas costs more than it saves.
   std::size_t early_batch_bytes = std::size_t{8} << 20U;
@@ -169,7 +172,8 @@ class Engine final : private Machine {
     std::vector<std::uint32_t> writes;
     std::vector<std::uint32_t> completes;  ///< Tensors to reduce early.
     Sharing::Use sharing;
-    bool is_view = false;  ///< The step does nothing.
+    std::vector<ImageMove> moves;  ///< To make before the step.
+    bool is_view = false;          ///< The step does nothing.
     std::unique_ptr<Kernel> kernel;
     Operands operands;
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
@@ -200,10 +204,13 @@ class Engine final : private Machine {
   void find_overwritten(const proto::Execute& execute, Prepared& prepared) const;
   Status prepare_action(Prepared& prepared);
   void bind_scratch(std::vector<Prepared>& steps);
+  void elide_copies();
+  void add_moves(std::vector<Prepared>& steps, const ImageMoves& moves, const std::set<std::uint32_t>& reading_common);
   void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last);
 
   void begin_function();
   Status run_steps(std::span<Prepared> steps);
+  void move_images(const Prepared& prepared);
   Status run_step(Prepared& prepared);
   Status meet_if_needed(const Sharing::Use& use);
   Status reduce_early(const Prepared& prepared);
@@ -243,6 +250,12 @@ class Engine final : private Machine {
   EarlyReductions early_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
+  /// The operands of prepared steps that are a tensor whose image moves, keyed by tensor.
+  struct Slots {
+    std::vector<const std::byte**> inputs;
+    std::vector<std::byte**> outputs;
+  };
+  std::map<std::uint32_t, Slots> slots_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null if tensors live in their images.
   std::vector<TensorType> types_;      ///< Indexed by tensor.
   std::optional<ValueJudge> judge_;    ///< Set when the images exist.

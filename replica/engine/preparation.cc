@@ -78,7 +78,62 @@ Status Engine::prepare() {
   for (auto& [name, function] : functions_) {
     bind_scratch(function.steps);
   }
+  if (options_.elides_copies && !tiles_) {
+    elide_copies();
+  }
   return {};
+}
+
+void Engine::elide_copies() {
+  std::set<const proto::Step*> views;
+  const auto collect = [&](const auto& self, const std::vector<Prepared>& steps) -> void {
+    for (const Prepared& prepared : steps) {
+      self(self, prepared.repeated);
+      if (prepared.is_view) {
+        views.insert(prepared.step);
+      }
+    }
+  };
+  for (const auto& [name, function] : functions_) {
+    collect(collect, function.steps);
+  }
+  const ImageMoves moves =
+      find_elided_copies(program_, *images_, [&](const proto::Step& step) { return views.contains(&step); });
+  std::set<std::uint32_t> reading_common;
+  for (const auto& [step, moved] : moves) {
+    for (const ImageMove& move : moved) {
+      slots_[move.tensor];
+      if (images_->is_shared(move.place)) {
+        reading_common.insert(move.tensor);
+      }
+    }
+  }
+  for (auto& [name, function] : functions_) {
+    add_moves(function.steps, moves, reading_common);
+  }
+}
+
+/// Adds to steps the moves of images before them, and finds the operands whose images move.
+void Engine::add_moves(std::vector<Prepared>& steps, const ImageMoves& moves,
+                       const std::set<std::uint32_t>& reading_common) {
+  for (Prepared& prepared : steps) {
+    add_moves(prepared.repeated, moves, reading_common);
+    if (const auto found = moves.find(prepared.step->number()); found != moves.end()) {
+      prepared.moves = found->second;
+    }
+    const proto::Execute& execute = prepared.step->execute();
+    for (int i = 0; i < execute.inputs_size(); ++i) {
+      if (const auto slots = slots_.find(execute.inputs(i)); slots != slots_.end()) {
+        slots->second.inputs.push_back(&prepared.operands.inputs[static_cast<std::size_t>(i)]);
+      }
+    }
+    for (int i = 0; i < execute.outputs_size(); ++i) {
+      if (const auto slots = slots_.find(execute.outputs(i)); slots != slots_.end()) {
+        slots->second.outputs.push_back(&prepared.operands.outputs[static_cast<std::size_t>(i)]);
+      }
+    }
+    prepared.sharing.reads |= std::ranges::any_of(prepared.named, [&](auto id) { return reading_common.contains(id); });
+  }
 }
 
 /// Records the highest micro-batch index of each function that the steps call. The steps run with indices up to `last`.

@@ -18,8 +18,8 @@ constexpr const char* kFromEntries = "from_entries";
 constexpr const char* kToEntries = "to_entries";
 
 struct End {
-  std::span<std::byte> bytes;  ///< The full tensor.
-  std::int32_t entry = -1;     ///< Entry of a remote buffer; -1: the full tensor.
+  std::uint32_t tensor = 0;
+  std::int32_t entry = -1;  ///< Entry of a remote buffer; -1: the full tensor.
 };
 
 struct Pair {
@@ -34,7 +34,11 @@ class CopyAction final : public Action {
 
   Status run() override {
     for (const Pair& pair : pairs_) {
-      std::memcpy(place(pair.to, pair.size), place(pair.from, pair.size), pair.size);
+      std::byte* const to = place(pair.to, pair.size);
+      const std::byte* const from = place(pair.from, pair.size);
+      if (to != from) {
+        std::memcpy(to, from, pair.size);
+      }
     }
     return {};
   }
@@ -44,7 +48,7 @@ class CopyAction final : public Action {
  private:
   [[nodiscard]] std::byte* place(const End& end, std::size_t size) const {
     const std::size_t entry = end.entry < 0 ? 0 : static_cast<std::size_t>(end.entry) + machine_.entry();
-    return end.bytes.subspan(entry * size, size).data();
+    return machine_.tensor(end.tensor).bytes.subspan(entry * size, size).data();
   }
 
   std::vector<Pair> pairs_;
@@ -178,7 +182,7 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
       return fail(ErrorCode::kBug,
                   fmt::format("the Program copies '{}' to '{}', which has a different size", from.name, to.name));
     }
-    pairs.push_back({{from.bytes, from_entry}, {to.bytes, to_entry}, size});
+    pairs.push_back({{copy.from(k), from_entry}, {copy.to(k), to_entry}, size});
   }
   return std::make_unique<CopyAction>(std::move(pairs), machine);
 }

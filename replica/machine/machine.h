@@ -57,8 +57,9 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
   virtual ~Machine() = default;
 
-  /// Returns a tensor's name, type and bytes. The bytes do not move while the machine exists. Only steps that read the
-  /// tensor may use this if its image may be shared (proto::Tensor.common).
+  /// Returns a tensor's name, type and bytes. The bytes do not move while the machine exists, except between steps those
+  /// of tensors that only operators and copies name. Only steps that read the tensor may use this if its image may be
+  /// shared (proto::Tensor.common).
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
 
   /// A part of a tensor's elements.
