@@ -37,6 +37,7 @@ struct Options {
   StoreLimits limits;
   std::vector<std::string> preload;
   bool probes = false;
+  std::uint32_t local_replicas = 0;
   std::string answer;  ///< Text of --help or --version, to print before exiting.
 };
 
@@ -65,7 +66,9 @@ po::options_description described_options() {
       ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Serve this dataset (a source as in train.cfg), wherever its files are. Can be given several times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
-       "Like --source, but load it before listening; exit if that fails.");
+       "Like --source, but load it before listening; exit if that fails.")  //
+      ("local-replicas", po::value<std::uint32_t>()->value_name("N")->default_value(0),
+       "The number of replicas that compute on this host. If it has fewer cores, requests do not interrupt them.");
   po::options_description information("Information");
   information.add_options()  //
       ("probe",
@@ -157,6 +160,7 @@ Result<Options> parse_options(int argc, char** argv) {
   POPRUN_ASSIGN(options.server.token, token_from(given));
   POPRUN_ASSIGN(options.server.identity, identity_from(given));
   options.probes = given.count("probe") != 0;
+  options.local_replicas = given["local-replicas"].as<std::uint32_t>();
   if (given.count("preload") != 0) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }
@@ -206,6 +210,7 @@ Status preload(DatasetStore& datasets, const std::string& source, const sigset_t
 
 Status serve(const Options& options, const sigset_t& end_signals) {
   POPRUN_TRY(check_room_for_threads(kThreads, kName));
+  run_in_long_turns(options.local_replicas);
   DatasetStore datasets(options.limits);
   for (const std::string& source : options.preload) {
     POPRUN_TRY(preload(datasets, source, end_signals));

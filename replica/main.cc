@@ -45,7 +45,7 @@ int run() {
   }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug : log::Level::kInfo);
-  compute_in_long_turns(environment->local_replicas);
+  run_in_long_turns(processes_on_host() * environment->local_replicas);
   CoordinatorClient client(*environment, [] { leave_without_launcher(ErrorCode::kInfrastructure); });
 
   // Join waits for the launcher, and MPI for the other instances, so both run in parallel.

@@ -65,6 +65,9 @@ Status DataService::start() {
   for (const auto& [option, file] : tls_options()) {
     words.insert(words.end(), {option, file});
   }
+  if (setup_.local_replicas > 0) {
+    words.insert(words.end(), {"--local-replicas", std::to_string(setup_.local_replicas)});
+  }
   const Child::Program program{setup_.program, words, {{"POPRUN_EMU_TOKEN", setup_.security.token}}, SIGKILL};
   return supervisor_.start_data_server(
       program, [this](std::string_view line) { on_stdout(line); }, [this](std::string_view line) { on_stderr(line); },
@@ -142,6 +145,9 @@ std::string DataService::restart_command() const {
                   quote_shell_word(options_.config.data().source()));
   for (const auto& [option, file] : tls_options()) {
     line += fmt::format(" {} {}", option, quote_shell_word(file));
+  }
+  if (setup_.local_replicas > 0) {
+    line += fmt::format(" --local-replicas {}", setup_.local_replicas);
   }
   return line;
 }

@@ -37,7 +37,8 @@ class DataService {
     /// this name, and uses TLS if that address is not loopback; the name itself may resolve to loopback here.
     std::string own_address;
     Security security;
-    bool only_describe = false;  ///< Whether only the dataset's description is needed, not its data.
+    std::uint32_t local_replicas = 0;  ///< Those that compute on this machine.
+    bool only_describe = false;        ///< Whether only the dataset's description is needed, not its data.
   };
   struct Events {
     /// Called once. Errors: those of DatasetQuery, or, if our server ends without an answer, its last line.

@@ -151,10 +151,12 @@ Status RealProcesses::start_mpirun(int coordinator_port, std::uint64_t epoch) {
 }
 
 Status RealProcesses::start_data_service() {
-  data_.emplace(
-      loop_, supervisor_, console_, options_,
-      DataService::Setup{.program = programs_.data_server, .own_address = own_address_, .security = security_},
-      DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
+  data_.emplace(loop_, supervisor_, console_, options_,
+                DataService::Setup{.program = programs_.data_server,
+                                   .own_address = own_address_,
+                                   .security = security_,
+                                   .local_replicas = placement_.replicas_here()},
+                DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
   return data_->start();
 }
 

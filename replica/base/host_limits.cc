@@ -11,12 +11,15 @@
 #include <new>
 #include <sstream>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "replica/base/text.h"
@@ -213,6 +216,24 @@ void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
+}
+
+void run_in_long_turns(std::size_t replicas) {
+  if (replicas <= std::thread::hardware_concurrency()) {
+    return;
+  }
+  // glibc 2.36 has no sched_setattr, and the kernel's header defines sched_param a second time.
+  struct {
+    std::uint32_t size = sizeof(*this);
+    std::uint32_t policy = SCHED_BATCH;
+    std::uint64_t flags = 0;
+    std::int32_t nice = ::getpriority(PRIO_PROCESS, 0);
+    std::uint32_t priority = 0;
+    std::uint64_t runtime_ns = 100'000'000;
+    std::uint64_t deadline_ns = 0;
+    std::uint64_t period_ns = 0;
+  } attributes;
+  ::syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
 }  // namespace poprun

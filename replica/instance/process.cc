@@ -11,11 +11,8 @@
 #include <thread>
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "collectives/session/session.h"
@@ -29,11 +26,6 @@ namespace {
 std::string variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
-}
-
-/// Returns how many of the job's processes this host has.
-std::uint32_t processes_on_host() {
-  return static_cast<std::uint32_t>(std::max(1, std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str())));
 }
 
 /// Environment variable in which the restarted program finds the dropped variables, one per line.
@@ -123,26 +115,12 @@ std::vector<std::string> dropped_variables() {
   return dropped;
 }
 
-void pin_arithmetic() {
-  std::fesetenv(FE_DFL_ENV);
+std::uint32_t processes_on_host() {
+  return static_cast<std::uint32_t>(std::max(1, std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str())));
 }
 
-void compute_in_long_turns(std::uint32_t replicas) {
-  if (processes_on_host() * replicas <= std::thread::hardware_concurrency()) {
-    return;
-  }
-  // glibc 2.36 has no sched_setattr, and the kernel's header defines sched_param a second time.
-  struct {
-    std::uint32_t size = sizeof(*this);
-    std::uint32_t policy = SCHED_BATCH;
-    std::uint64_t flags = 0;
-    std::int32_t nice = ::getpriority(PRIO_PROCESS, 0);
-    std::uint32_t priority = 0;
-    std::uint64_t runtime_ns = 100'000'000;
-    std::uint64_t deadline_ns = 0;
-    std::uint64_t period_ns = 0;
-  } attributes;
-  ::syscall(SYS_sched_setattr, 0, &attributes, 0);
+void pin_arithmetic() {
+  std::fesetenv(FE_DFL_ENV);
 }
 
 Bytes memory_touched(const Program& program) {

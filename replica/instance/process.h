@@ -40,15 +40,12 @@ void pin_environment(char** arguments);
 /// Returns the variables that were dropped, as `NAME=value`, for a note.
 std::vector<std::string> dropped_variables();
 
+/// Returns how many of the job's processes this host has.
+std::uint32_t processes_on_host();
+
 /// Makes the calling thread, and those that it starts, round to nearest and keep denormals. Shared libraries built with
 /// -ffast-math change both settings for the thread that loads them.
 void pin_arithmetic();
-
-/// If this host has more replicas than cores, asks Linux to let the threads that this process starts compute for up to
-/// 100 ms at a time, and not to interrupt them when a thread of the same kind wakes up. Each replica then loses its
-/// caches less often (decision 106). Does nothing if the system refuses; before Linux 6.12, the turns keep their usual
-/// length. Call before the process starts threads; `replicas` is the number of its own.
-void compute_in_long_turns(std::uint32_t replicas);
 
 /// Returns a lower bound on the memory that a replica touches in its arenas and in images that it shares. Checking it
 /// in advance is necessary: the exchange's memory is not reserved, so a host with too little memory would kill a

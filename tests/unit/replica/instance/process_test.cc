@@ -129,14 +129,14 @@ TEST(LongTurns, AreForMoreReplicasThanCoresAndKeepTheNiceValue) {
     int policy = -1;
     std::thread([&] {
       setpriority(PRIO_PROCESS, 0, 3);
-      compute_in_long_turns(replicas);
+      run_in_long_turns(replicas);
       policy = sched_getscheduler(0);
       EXPECT_EQ(getpriority(PRIO_PROCESS, 0), 3);
     }).join();
     return policy;
   };
 
-  EXPECT_EQ(policy_with(1), SCHED_OTHER);
+  EXPECT_EQ(policy_with(std::thread::hardware_concurrency()), SCHED_OTHER);
   EXPECT_EQ(policy_with(std::thread::hardware_concurrency() + 1), SCHED_BATCH);
 }
 
