@@ -84,6 +84,8 @@ Status Engine::prepare() {
   return {};
 }
 
+/// Finds the copies that the host need not make. Steps that then read shared images instead of copies of them are
+/// marked.
 void Engine::elide_copies() {
   std::set<const proto::Step*> views;
   const auto collect = [&](const auto& self, const std::vector<Prepared>& steps) -> void {
@@ -102,7 +104,7 @@ void Engine::elide_copies() {
   std::set<std::uint32_t> reading_common;
   for (const auto& [step, moved] : moves) {
     for (const ImageMove& move : moved) {
-      slots_[move.tensor];
+      slots_.try_emplace(move.tensor);
       if (images_->is_shared(move.place)) {
         reading_common.insert(move.tensor);
       }
@@ -132,7 +134,9 @@ void Engine::add_moves(std::vector<Prepared>& steps, const ImageMoves& moves,
         slots->second.outputs.push_back(&prepared.operands.outputs[static_cast<std::size_t>(i)]);
       }
     }
-    prepared.sharing.reads |= std::ranges::any_of(prepared.named, [&](auto id) { return reading_common.contains(id); });
+    prepared.sharing.reads |= !prepared.is_view && std::ranges::any_of(prepared.named, [&](std::uint32_t tensor) {
+      return reading_common.contains(tensor);
+    });
   }
 }
 
