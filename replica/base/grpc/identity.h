@@ -44,7 +44,7 @@ Status check_token(std::string_view token, std::string_view origin);
 TlsIdentity identity_of_token(std::string_view token);
 
 /// Checks that a token can protect services that other hosts reach. `origin` is as in check_token. Errors: kUsage if
-/// the token has less than 96 bits of entropy, as zxcvbn estimates it (words, names, sequences, keyboard rows, dates,
+/// the token has less than 80 bits of entropy, as zxcvbn estimates it (words, names, sequences, keyboard rows, dates,
 /// repetitions; Wheeler, USENIX Security 2016); the message says how to make a better one. Cost: 1 ms.
 Status check_hard_to_guess(std::string_view token, std::string_view origin);
 
