@@ -7,7 +7,6 @@
 #include <string>
 
 #include "replica/machine/machine.h"
-#include "replica/program/mapping.h"
 
 namespace poprun {
 namespace {

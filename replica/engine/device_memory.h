@@ -68,7 +68,8 @@ class HostImages {
   /// the image is not shared.
   void move(std::uint32_t tensor, std::byte* to) { elsewhere_[tensor] = to; }
 
-  /// Returns whether any image that is not in its own place shares bytes with the place of this tensor.
+  /// Returns whether any image that is not in its own place shares bytes with the place of this tensor. Cost: a look at
+  /// every tensor.
   [[nodiscard]] bool is_lent(std::uint32_t tensor) const;
 
   [[nodiscard]] bool is_shared(std::uint32_t tensor) const;

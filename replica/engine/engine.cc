@@ -86,15 +86,22 @@ Status Engine::run_steps(std::span<Prepared> steps) {
     sharing_.after(prepared.sharing);
     tell(&StepObserver::after);
     POPRUN_TRY(reduce_early(prepared));
-    for (const std::uint32_t tensor : prepared.step->releases()) {
-      if (tiles_) {
-        tiles_->poison(tensor);
-      } else if (options_.poison_dead && !images_->is_lent(tensor)) {
+    bury(prepared.step->releases());
+  }
+  return {};
+}
+
+void Engine::bury(const google::protobuf::RepeatedField<std::uint32_t>& dead) {
+  if (tiles_) {
+    std::ranges::for_each(dead, [this](std::uint32_t tensor) { tiles_->poison(tensor); });
+  } else if (options_.poison_dead) {
+    std::ranges::for_each(dead, [this](std::uint32_t tensor) { images_->move(tensor, nullptr); });
+    for (const std::uint32_t tensor : dead) {
+      if (!images_->is_lent(tensor)) {
         memory_->poison(tensor);
       }
     }
   }
-  return {};
 }
 
 void Engine::move_images(const Prepared& prepared) {

@@ -210,6 +210,8 @@ class Engine final : private Machine {
 
   void begin_function();
   Status run_steps(std::span<Prepared> steps);
+  /// Fills the bytes of dead tensors with NaN, if they are to be, except where the images of others still lie.
+  void bury(const google::protobuf::RepeatedField<std::uint32_t>& dead);
   void move_images(const Prepared& prepared);
   Status run_step(Prepared& prepared);
   Status meet_if_needed(const Sharing::Use& use);
