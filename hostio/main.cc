@@ -68,7 +68,7 @@ po::options_description described_options() {
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
        "Like --source, but load it before listening; exit if that fails.")  //
       ("local-replicas", po::value<std::uint32_t>()->value_name("N")->default_value(0),
-       "The number of replicas that compute on this host. If it has fewer cores, requests do not interrupt them.");
+       "The number of replicas that run on this host. If they outnumber its cores, requests do not interrupt them.");
   po::options_description information("Information");
   information.add_options()  //
       ("probe",

@@ -34,11 +34,6 @@
 namespace poprun::launcher {
 namespace {
 
-std::size_t local_instances(const Placement& placement) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(placement.instance_host, [&](std::uint32_t host) { return placement.is_local[host]; }));
-}
-
 /// Raises the limit on open files, which is low by default. If mpirun runs out of file descriptors, it hangs.
 ///
 /// Errors
@@ -48,7 +43,7 @@ Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kForALocalInstance = 4;  // plus 3 to 3.4 for each instance on this machine.
   const rlim_t for_metrics = options.metrics.port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
   const rlim_t needed = kBesides + for_metrics +
-                        std::max(kForALocalInstance * rlim_t{local_instances(placement)},
+                        std::max(kForALocalInstance * rlim_t{placement.instances_here()},
                                  rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -71,7 +66,7 @@ Status allow_many_threads(const Placement& placement) {
   constexpr std::size_t kBesides = 32;  // Measured: 13 threads in the launcher, 13 in the data server, 5 in mpirun,
   constexpr std::size_t kForAnInstance = 12;  // 15 in an instance of 1 replica, 32 in one of 8.
   constexpr std::size_t kForAReplica = 3;
-  const std::size_t local = local_instances(placement);
+  const std::size_t local = placement.instances_here();
   return check_room_for_threads(kBesides + local * (kForAnInstance + kForAReplica * placement.replicas_per_instance()),
                                 fmt::format("a job with {}", counted(local, "local instance")));
 }

@@ -59,27 +59,24 @@ Status DataService::start() {
     ask(options_.hostio.address, leaves_loopback(options_.hostio.address));
     return {};
   }
-  const std::string bind = listening_address(setup_.own_address);
-  std::vector<std::string> words = {
-      "poprun-emu-hostio", "--bind", bind, "--port", "0", "--source", options_.config.data().source()};
-  for (const auto& [option, file] : tls_options()) {
-    words.insert(words.end(), {option, file});
-  }
-  if (setup_.local_replicas > 0) {
-    words.insert(words.end(), {"--local-replicas", std::to_string(setup_.local_replicas)});
-  }
+  std::vector<std::string> words = arguments(0);
+  words.insert(words.begin(), "poprun-emu-hostio");
   const Child::Program program{setup_.program, words, {{"POPRUN_EMU_TOKEN", setup_.security.token}}, SIGKILL};
   return supervisor_.start_data_server(
       program, [this](std::string_view line) { on_stdout(line); }, [this](std::string_view line) { on_stderr(line); },
       [this](int status) { on_exit(status); });
 }
 
-std::vector<std::pair<std::string, std::string>> DataService::tls_options() const {
-  const TlsFiles& files = options_.hostio.tls_files;
-  if (!files.any()) {
-    return {};
+std::vector<std::string> DataService::arguments(int port) const {
+  std::vector<std::string> words = {"--bind",   listening_address(setup_.own_address), "--port", std::to_string(port),
+                                    "--source", options_.config.data().source()};
+  if (const TlsFiles& files = options_.hostio.tls_files; files.any()) {
+    words.insert(words.end(), {"--tls-cert", files.certificate, "--tls-key", files.key, "--tls-ca", files.authorities});
   }
-  return {{"--tls-cert", files.certificate}, {"--tls-key", files.key}, {"--tls-ca", files.authorities}};
+  if (setup_.local_replicas > 0) {
+    words.insert(words.end(), {"--local-replicas", std::to_string(setup_.local_replicas)});
+  }
+  return words;
 }
 
 void DataService::ask(const std::string& address, bool leaves_loopback) {
@@ -140,14 +137,9 @@ void DataService::on_exit(int status) {
 }
 
 std::string DataService::restart_command() const {
-  std::string line =
-      fmt::format("{} --bind {} --port {} --source {}", setup_.program, listening_address(setup_.own_address), port_,
-                  quote_shell_word(options_.config.data().source()));
-  for (const auto& [option, file] : tls_options()) {
-    line += fmt::format(" {} {}", option, quote_shell_word(file));
-  }
-  if (setup_.local_replicas > 0) {
-    line += fmt::format(" --local-replicas {}", setup_.local_replicas);
+  std::string line = setup_.program;
+  for (const std::string& word : arguments(port_)) {
+    line += ' ' + quote_shell_word(word);
   }
   return line;
 }

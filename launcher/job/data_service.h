@@ -37,7 +37,7 @@ class DataService {
     /// this name, and uses TLS if that address is not loopback; the name itself may resolve to loopback here.
     std::string own_address;
     Security security;
-    std::uint32_t local_replicas = 0;  ///< Those that compute on this machine.
+    std::uint32_t local_replicas = 0;  ///< Number of the job's replicas that run on this machine.
     bool only_describe = false;        ///< Whether only the dataset's description is needed, not its data.
   };
   struct Events {
@@ -63,7 +63,8 @@ class DataService {
  private:
   /// Asks the server at `address` for the dataset. The server uses TLS if other hosts can reach it (`leaves_loopback`).
   void ask(const std::string& address, bool leaves_loopback);
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
+  /// Returns the arguments of our server.
+  [[nodiscard]] std::vector<std::string> arguments(int port) const;
   /// Prints the server's progress soon after the start, and then once a minute.
   void tell(const proto::Loading& loading);
   void on_stdout(std::string_view line);

@@ -155,7 +155,7 @@ Status RealProcesses::start_data_service() {
                 DataService::Setup{.program = programs_.data_server,
                                    .own_address = own_address_,
                                    .security = security_,
-                                   .local_replicas = placement_.replicas_here()},
+                                   .local_replicas = placement_.instances_here() * placement_.replicas_per_instance()},
                 DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
   return data_->start();
 }

@@ -37,9 +37,9 @@ struct Placement {
   [[nodiscard]] std::uint32_t instance_of(std::uint32_t replica) const { return replica / replicas_per_instance(); }
   [[nodiscard]] const std::string& host_of(std::uint32_t instance) const { return hosts[instance_host[instance]]; }
   [[nodiscard]] bool runs_here(std::uint32_t instance) const { return is_local[instance_host[instance]]; }
-  [[nodiscard]] std::uint32_t replicas_here() const {
-    const auto here = std::ranges::count_if(instance_host, [this](std::uint32_t host) { return is_local[host]; });
-    return static_cast<std::uint32_t>(here) * replicas_per_instance();
+  [[nodiscard]] std::uint32_t instances_here() const {
+    return static_cast<std::uint32_t>(
+        std::ranges::count_if(instance_host, [this](std::uint32_t host) { return is_local[host]; }));
   }
 };
 

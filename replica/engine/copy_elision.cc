@@ -11,7 +11,8 @@
 namespace poprun {
 namespace {
 
-constexpr std::uint32_t kRounds = 2;  // Of a repeat. From the second round on, all rounds have the same neighbours.
+// Rounds of a repeat to walk through. Each later round comes after an equal one, as the second does.
+constexpr std::uint32_t kRounds = 2;
 
 struct Range {
   const std::byte* begin = nullptr;
@@ -23,7 +24,9 @@ struct Range {
 
 enum class Touch : std::uint8_t { kReads, kWrites, kReleases };
 
+/// What an event does to a tensor.
 struct Access {
+  std::size_t event = 0;  ///< Index of the event.
   std::uint32_t tensor = 0;
   Touch touch = Touch::kReads;
 };
@@ -35,11 +38,11 @@ struct Event {
   std::vector<Access> accesses;
 };
 
-/// The events of a call: [first, last].
+/// The events of a call: [first, end).
 struct CallEvents {
   const proto::Step* step = nullptr;
   std::size_t first = 0;
-  std::size_t last = 0;
+  std::size_t end = 0;
 };
 
 /// A run of a copy step, and the last call before it in the same list of steps.
@@ -64,11 +67,8 @@ struct Stay {
 
 class Elision {
  public:
-  Elision(const Program& program, const HostImages& images, const std::function<bool(const proto::Step&)>& is_view)
-      : program_(program),
-        images_(images),
-        is_view_(is_view),
-        groups_(static_cast<std::size_t>(program.tensors_size())) {
+  Elision(const Program& program, const HostImages& images, const std::set<std::uint32_t>& views)
+      : program_(program), images_(images), views_(views), groups_(static_cast<std::size_t>(program.tensors_size())) {
     std::iota(groups_.begin(), groups_.end(), 0U);
     for (const proto::Function& function : program.functions()) {
       join_views(function.steps());
@@ -105,7 +105,7 @@ class Elision {
   void join_views(const google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const proto::Step& step : steps) {
       join_views(step.repeat().steps());
-      if (!step.has_execute() || !is_view_(step)) {
+      if (!views_.contains(step.number())) {
         continue;
       }
       for (const std::uint32_t input : step.execute().inputs()) {
@@ -148,7 +148,7 @@ class Elision {
       if (step.has_call()) {
         last_call = CallEvents{&step, events_.size(), 0};
         run(find_function(program_, step.call().function())->steps(), &step);
-        last_call->last = events_.size();
+        last_call->end = events_.size();
       }
       if (step.has_copy()) {
         record_copy(step, last_call);
@@ -173,17 +173,18 @@ class Elision {
     Event& event = events_.emplace_back(Event{&step, call, {}});
     const auto add = [&](const std::vector<std::uint32_t>& tensors, Touch touch) {
       for (const std::uint32_t tensor : tensors) {
-        event.accesses.push_back({tensor, touch});
-        if (touch != Touch::kReleases) {
-          uses_[group_of(tensor)].push_back({events_.size() - 1, tensor, touch});
+        const Access& access = event.accesses.emplace_back(Access{events_.size() - 1, tensor, touch});
+        if (touch == Touch::kReleases) {
+          continue;
         }
-        if (!step.has_execute() && !step.has_copy() && touch != Touch::kReleases) {
+        uses_[group_of(tensor)].push_back(access);
+        if (!step.has_execute() && !step.has_copy()) {
           fixed_.insert(group_of(tensor));  // Machine operations other than copies keep addresses.
         }
       }
     };
     const StepTensors tensors = tensors_of(step);
-    if (!step.has_execute() || !is_view_(step)) {
+    if (!views_.contains(step.number())) {
       add(tensors.reads, Touch::kReads);
       add(tensors.writes, Touch::kWrites);
     }
@@ -200,7 +201,7 @@ class Elision {
   bool elide_result(const CopiedPair& pair) {
     const std::uint32_t group = group_of(pair.from);
     const proto::Tensor& target = program_.tensors(static_cast<int>(pair.to));
-    const auto is_computed = [&](const Use& use) {
+    const auto is_computed = [&](const Access& use) {
       return use.touch != Touch::kWrites ||
              (events_[use.event].step->has_execute() && events_[use.event].call != nullptr);
     };
@@ -209,14 +210,14 @@ class Elision {
       return false;
     }
     const proto::Step* call = nullptr;
-    std::vector<std::pair<std::size_t, std::size_t>> stays;
+    std::map<std::size_t, Stay> stays;
     for (const CopyRun& run : copies_.at(pair.step->number())) {
       if (!run.after || !is_written_in(group, *run.after) || last_read(group, run.event) != run.event ||
           is_touched(own(pair.to), run.after->first, run.event, group, true, pair.to)) {
         return false;
       }
       call = run.after->step;
-      stays.emplace_back(run.after->first, run.event);
+      stays[run.after->first] = {run.event, pair.from, pair.to};
     }
     if (moved_at_.contains({call->number(), group})) {
       return false;  // It already goes elsewhere.
@@ -228,27 +229,27 @@ class Elision {
   /// Elides the copy of an argument: until it is written again, its image is where it is copied from.
   void elide_argument(const CopiedPair& pair) {
     const std::uint32_t group = group_of(pair.to);
-    const auto is_copied = [&](const Use& use) {
+    const auto is_copied = [&](const Access& use) {
       return use.touch != Touch::kWrites || (use.tensor == pair.to && events_[use.event].step->has_copy());
     };
     if (!may_move(group, pair.to, pair.from) || !std::ranges::all_of(uses_.at(group), is_copied) ||
         reduced_early_.contains(pair.from)) {
       return;
     }
-    std::vector<std::pair<std::size_t, std::size_t>> stays;
+    std::map<std::size_t, Stay> stays;
     for (const CopyRun& run : copies_.at(pair.step->number())) {
       const std::size_t last = last_read(group, run.event);
       if (is_touched(own(pair.from), run.event, last, group, false)) {
         return;
       }
-      stays.emplace_back(run.event, last);
+      stays[run.event] = {last, pair.to, pair.from};
     }
     elide(pair, pair.to, pair.from, *pair.step, stays);
   }
 
   /// Returns whether the image of `tensor`, with its views, may lie in that of `place`.
   [[nodiscard]] bool may_move(std::uint32_t group, std::uint32_t tensor, std::uint32_t place) const {
-    const auto& t = [this](std::uint32_t id) -> const proto::Tensor& { return program_.tensors(static_cast<int>(id)); };
+    const auto t = [this](std::uint32_t id) -> const proto::Tensor& { return program_.tensors(static_cast<int>(id)); };
     return group != group_of(place) && !fixed_.contains(group) && !moved_.contains(group_of(place)) &&
            t(tensor).bytes() == t(place).bytes() && memory_of(program_, t(tensor)) == memory_of(program_, t(place)) &&
            std::ranges::all_of(members_.at(group), [&](std::uint32_t m) { return own(tensor).contains(own(m)); });
@@ -256,9 +257,9 @@ class Elision {
 
   /// Returns the last event that reads a tensor of the group before the next one that writes it.
   [[nodiscard]] std::size_t last_read(std::uint32_t group, std::size_t since) const {
-    const std::vector<Use>& uses = uses_.at(group);
+    const std::vector<Access>& uses = uses_.at(group);
     std::size_t last = since;
-    for (auto use = std::ranges::upper_bound(uses, since, {}, &Use::event);
+    for (auto use = std::ranges::upper_bound(uses, since, {}, &Access::event);
          use != uses.end() && use->touch == Touch::kReads && !ends_function_between(last, use->event); ++use) {
       last = use->event;
     }
@@ -273,11 +274,11 @@ class Elision {
 
   /// Returns whether the call itself, and not one that it makes, writes the group, and no other step since it began.
   [[nodiscard]] bool is_written_in(std::uint32_t group, const CallEvents& call) const {
-    const std::vector<Use>& uses = uses_.at(group);
-    const auto first = std::ranges::lower_bound(uses, call.first, {}, &Use::event);
-    const auto last = std::ranges::lower_bound(uses, call.last, {}, &Use::event);
+    const std::vector<Access>& uses = uses_.at(group);
+    const auto first = std::ranges::lower_bound(uses, call.first, {}, &Access::event);
+    const auto last = std::ranges::lower_bound(uses, call.end, {}, &Access::event);
     return first != last && first->touch == Touch::kWrites &&
-           std::all_of(first, last, [&](const Use& use) { return events_[use.event].call == call.step; });
+           std::all_of(first, last, [&](const Access& use) { return events_[use.event].call == call.step; });
   }
 
   /// Returns whether events [first, last] write the bytes or, with `or_read`, also read or release them. The group's
@@ -287,7 +288,7 @@ class Elision {
     for (std::size_t e = first; e <= last; ++e) {
       for (const Access& access : events_[e].accesses) {
         if ((access.touch == Touch::kWrites || or_read) && group_of(access.tensor) != group &&
-            !(e == last && access.tensor == target) && !is_elided(access, e) && place_of(access, e).overlaps(bytes)) {
+            !(e == last && access.tensor == target) && !is_elided(access) && place_of(access).overlaps(bytes)) {
           return true;
         }
       }
@@ -296,8 +297,8 @@ class Elision {
   }
 
   /// Returns whether the access is the end of a copy that was elided.
-  [[nodiscard]] bool is_elided(const Access& access, std::size_t event) const {
-    return access.touch == Touch::kWrites && elided_.contains({events_[event].step->number(), access.tensor});
+  [[nodiscard]] bool is_elided(const Access& access) const {
+    return access.touch == Touch::kWrites && elided_.contains({events_[access.event].step->number(), access.tensor});
   }
 
   /// Returns a tensor's bytes at its own place.
@@ -306,15 +307,15 @@ class Elision {
     return {image.data(), image.data() + image.size()};
   }
 
-  /// Returns the bytes that an event accesses. Poison is filled in at a tensor's own place.
-  [[nodiscard]] Range place_of(const Access& access, std::size_t event) const {
+  /// Returns the bytes that an event accesses. A dead tensor is poisoned at its own place.
+  [[nodiscard]] Range place_of(const Access& access) const {
     const Range at_home = own(access.tensor);
     const auto stays = access.touch == Touch::kReleases ? stays_.end() : stays_.find(group_of(access.tensor));
     if (stays == stays_.end()) {
       return at_home;
     }
-    const auto after = stays->second.upper_bound(event);
-    if (after == stays->second.begin() || std::prev(after)->second.last < event) {
+    const auto after = stays->second.upper_bound(access.event);
+    if (after == stays->second.begin() || std::prev(after)->second.last < access.event) {
       return at_home;
     }
     const Stay& stay = std::prev(after)->second;
@@ -323,11 +324,9 @@ class Elision {
   }
 
   void elide(const CopiedPair& pair, std::uint32_t tensor, std::uint32_t place, const proto::Step& before,
-             const std::vector<std::pair<std::size_t, std::size_t>>& stays) {
+             std::map<std::size_t, Stay>& stays) {
     const std::uint32_t group = group_of(tensor);
-    for (const auto& [first, last] : stays) {
-      stays_[group][first] = {last, tensor, place};
-    }
+    stays_[group].merge(stays);
     for (const std::uint32_t member : members_.at(group)) {
       moves_[before.number()].push_back(
           {member, place, static_cast<std::size_t>(own(member).begin - own(tensor).begin)});
@@ -341,7 +340,7 @@ class Elision {
   /// Where a moved group is written without having moved, it returns to its own place.
   void return_others() {
     for (const std::uint32_t group : moved_) {
-      for (const Use& use : uses_.at(group)) {
+      for (const Access& use : uses_.at(group)) {
         const Event& event = events_[use.event];
         const proto::Step& before = event.step->has_copy() ? *event.step : *event.call;
         if (use.touch != Touch::kWrites || !moved_at_.insert({before.number(), group}).second) {
@@ -354,22 +353,16 @@ class Elision {
     }
   }
 
-  struct Use {
-    std::size_t event = 0;
-    std::uint32_t tensor = 0;
-    Touch touch = Touch::kReads;
-  };
-
   const Program& program_;
   const HostImages& images_;
-  const std::function<bool(const proto::Step&)>& is_view_;
+  const std::set<std::uint32_t>& views_;
   std::vector<std::uint32_t> groups_;                            ///< By tensor: another of its group, or itself.
   std::map<std::uint32_t, std::vector<std::uint32_t>> members_;  ///< By group.
   std::set<std::uint32_t> fixed_;                                ///< Groups that must stay in their own places.
   std::set<std::uint32_t> moved_;                                ///< Groups that lie elsewhere at times.
   std::set<std::uint32_t> reduced_early_;                        ///< Tensors that may change between two steps.
   std::vector<Event> events_;
-  std::map<std::uint32_t, std::vector<Use>> uses_;        ///< By group, in the order of events.
+  std::map<std::uint32_t, std::vector<Access>> uses_;     ///< By group, in the order of events.
   std::map<std::uint32_t, std::vector<CopyRun>> copies_;  ///< By step.
   std::vector<CopiedPair> pairs_;
   std::map<std::uint32_t, std::map<std::size_t, Stay>> stays_;  ///< By group and first event.
@@ -380,9 +373,8 @@ class Elision {
 
 }  // namespace
 
-ImageMoves find_elided_copies(const Program& program, const HostImages& images,
-                              const std::function<bool(const proto::Step&)>& is_view) {
-  return Elision(program, images, is_view).find();
+ImageMoves find_elided_copies(const Program& program, const HostImages& images, const std::set<std::uint32_t>& views) {
+  return Elision(program, images, views).find();
 }
 
 }  // namespace poprun

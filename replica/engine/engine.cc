@@ -80,7 +80,9 @@ Status Engine::run_steps(std::span<Prepared> steps) {
       }
     };
     POPRUN_TRY(meet_if_needed(prepared.sharing));
-    move_images(prepared);
+    for (const ImageMove& move : prepared.moves) {
+      images_->move(move.tensor, move.place == move.tensor ? nullptr : &images_->of(move.place)[move.offset]);
+    }
     tell(&StepObserver::before);
     POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
     sharing_.after(prepared.sharing);
@@ -104,14 +106,19 @@ void Engine::bury(const google::protobuf::RepeatedField<std::uint32_t>& dead) {
   }
 }
 
-void Engine::move_images(const Prepared& prepared) {
-  for (const ImageMove& move : prepared.moves) {
-    images_->move(move.tensor, move.place == move.tensor ? nullptr : &images_->of(move.place)[move.offset]);
-    std::byte* const image = images_->of(move.tensor).data();
-    const Slots& slots = slots_.at(move.tensor);
-    std::ranges::for_each(slots.inputs, [&](const std::byte** slot) { *slot = image; });
-    std::ranges::for_each(slots.outputs, [&](std::byte** slot) { *slot = image; });
+void Engine::follow_images(Prepared& prepared) const {
+  if (moving_.empty()) {
+    return;
   }
+  const auto follow = [this](const auto& tensors, auto& addresses) {
+    for (int i = 0; i < tensors.size(); ++i) {
+      if (moving_[tensors[i]]) {
+        addresses[static_cast<std::size_t>(i)] = images_->of(tensors[i]).data();
+      }
+    }
+  };
+  follow(prepared.step->execute().inputs(), prepared.operands.inputs);
+  follow(prepared.step->execute().outputs(), prepared.operands.outputs);
 }
 
 Status Engine::meet_if_needed(const Sharing::Use& use) {
@@ -234,6 +241,7 @@ Status Engine::call(const std::string& function, std::uint32_t micro_batch, std:
 Status Engine::execute(Prepared& prepared) {
   const bool checks = options_.check_finite && !prepared.checked.empty();
   const ValueJudge::Overwritten before = judge_->look_at(checks ? prepared.overwritten : std::nullopt);
+  follow_images(prepared);
   prepared.kernel->run(prepared.operands);
   const proto::Execute& step = prepared.step->execute();
   if (stray_) {

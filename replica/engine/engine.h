@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -203,16 +202,19 @@ class Engine final : private Machine {
       const google::protobuf::RepeatedField<std::uint32_t>& tensors) const;
   void find_overwritten(const proto::Execute& execute, Prepared& prepared) const;
   Status prepare_action(Prepared& prepared);
-  void bind_scratch(std::vector<Prepared>& steps);
+  /// Calls `visit` with each prepared step of every function.
+  template <typename Visit>
+  void visit_prepared(const Visit& visit);
+  void bind_scratch();
   void elide_copies();
-  void add_moves(std::vector<Prepared>& steps, const ImageMoves& moves, const std::set<std::uint32_t>& reading_common);
   void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t last);
 
   void begin_function();
   Status run_steps(std::span<Prepared> steps);
   /// Fills the bytes of dead tensors with NaN, if they are to be, except where the images of others still lie.
   void bury(const google::protobuf::RepeatedField<std::uint32_t>& dead);
-  void move_images(const Prepared& prepared);
+  /// Updates the addresses of operands whose images move.
+  void follow_images(Prepared& prepared) const;
   Status run_step(Prepared& prepared);
   Status meet_if_needed(const Sharing::Use& use);
   Status reduce_early(const Prepared& prepared);
@@ -252,12 +254,7 @@ class Engine final : private Machine {
   EarlyReductions early_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
-  /// The operands of prepared steps that are a tensor whose image moves, keyed by tensor.
-  struct Slots {
-    std::vector<const std::byte**> inputs;
-    std::vector<std::byte**> outputs;
-  };
-  std::map<std::uint32_t, Slots> slots_;
+  std::vector<bool> moving_;           ///< By tensor: whether its image moves. Empty if no image does.
   std::unique_ptr<TileMemory> tiles_;  ///< Null if tensors live in their images.
   std::vector<TensorType> types_;      ///< Indexed by tensor.
   std::optional<ValueJudge> judge_;    ///< Set when the images exist.

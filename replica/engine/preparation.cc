@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -74,70 +75,53 @@ Status Engine::prepare() {
   for (const proto::Function& function : program_.functions()) {
     find_last_calls(function.steps(), 0);
   }
-  scratch_.resize(static_cast<std::size_t>(scratch_size_.count() + kScratchAlignment));
-  for (auto& [name, function] : functions_) {
-    bind_scratch(function.steps);
-  }
+  bind_scratch();
   if (options_.elides_copies && !tiles_) {
     elide_copies();
   }
   return {};
 }
 
-/// Finds the copies that the host need not make. Steps that then read shared images instead of copies of them are
-/// marked.
-void Engine::elide_copies() {
-  std::set<const proto::Step*> views;
-  const auto collect = [&](const auto& self, const std::vector<Prepared>& steps) -> void {
-    for (const Prepared& prepared : steps) {
+template <typename Visit>
+void Engine::visit_prepared(const Visit& visit) {
+  const auto visit_all = [&visit](const auto& self, std::vector<Prepared>& steps) -> void {
+    for (Prepared& prepared : steps) {
+      visit(prepared);
       self(self, prepared.repeated);
-      if (prepared.is_view) {
-        views.insert(prepared.step);
-      }
     }
   };
-  for (const auto& [name, function] : functions_) {
-    collect(collect, function.steps);
+  for (auto& [name, function] : functions_) {
+    visit_all(visit_all, function.steps);
   }
-  const ImageMoves moves =
-      find_elided_copies(program_, *images_, [&](const proto::Step& step) { return views.contains(&step); });
+}
+
+/// Finds the copies that the host need not make. Steps that then read shared images instead of copies are marked.
+void Engine::elide_copies() {
+  std::set<std::uint32_t> views;
+  visit_prepared([&](const Prepared& prepared) {
+    if (prepared.is_view) {
+      views.insert(prepared.step->number());
+    }
+  });
+  ImageMoves moves = find_elided_copies(program_, *images_, views);
   std::set<std::uint32_t> reading_common;
-  for (const auto& [step, moved] : moves) {
-    for (const ImageMove& move : moved) {
-      slots_.try_emplace(move.tensor);
+  for (const auto& [step, before] : moves) {
+    moving_.resize(types_.size());
+    for (const ImageMove& move : before) {
+      moving_[move.tensor] = true;
       if (images_->is_shared(move.place)) {
         reading_common.insert(move.tensor);
       }
     }
   }
-  for (auto& [name, function] : functions_) {
-    add_moves(function.steps, moves, reading_common);
-  }
-}
-
-/// Adds to steps the moves of images before them, and finds the operands whose images move.
-void Engine::add_moves(std::vector<Prepared>& steps, const ImageMoves& moves,
-                       const std::set<std::uint32_t>& reading_common) {
-  for (Prepared& prepared : steps) {
-    add_moves(prepared.repeated, moves, reading_common);
-    if (const auto found = moves.find(prepared.step->number()); found != moves.end()) {
-      prepared.moves = found->second;
-    }
-    const proto::Execute& execute = prepared.step->execute();
-    for (int i = 0; i < execute.inputs_size(); ++i) {
-      if (const auto slots = slots_.find(execute.inputs(i)); slots != slots_.end()) {
-        slots->second.inputs.push_back(&prepared.operands.inputs[static_cast<std::size_t>(i)]);
-      }
-    }
-    for (int i = 0; i < execute.outputs_size(); ++i) {
-      if (const auto slots = slots_.find(execute.outputs(i)); slots != slots_.end()) {
-        slots->second.outputs.push_back(&prepared.operands.outputs[static_cast<std::size_t>(i)]);
-      }
+  visit_prepared([&](Prepared& prepared) {
+    if (const auto before = moves.find(prepared.step->number()); before != moves.end()) {
+      prepared.moves = std::move(before->second);
     }
     prepared.sharing.reads |= !prepared.is_view && std::ranges::any_of(prepared.named, [&](std::uint32_t tensor) {
       return reading_common.contains(tensor);
     });
-  }
+  });
 }
 
 /// Records the highest micro-batch index of each function that the steps call. The steps run with indices up to `last`.
@@ -154,14 +138,12 @@ void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Ste
   }
 }
 
-void Engine::bind_scratch(std::vector<Prepared>& steps) {
+void Engine::bind_scratch() {
+  scratch_.resize(static_cast<std::size_t>(scratch_size_.count() + kScratchAlignment));
   void* aligned = scratch_.data();
   std::size_t space = scratch_.size();
   std::align(kScratchAlignment, static_cast<std::size_t>(scratch_size_.count()), aligned, space);
-  for (Prepared& prepared : steps) {
-    prepared.operands.scratch = static_cast<std::byte*>(aligned);
-    bind_scratch(prepared.repeated);
-  }
+  visit_prepared([&](Prepared& prepared) { prepared.operands.scratch = static_cast<std::byte*>(aligned); });
 }
 
 Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
