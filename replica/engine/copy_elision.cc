@@ -178,8 +178,8 @@ class Elision {
           continue;
         }
         uses_[group_of(tensor)].push_back(access);
-        if (!step.has_execute() && !step.has_copy()) {
-          fixed_.insert(group_of(tensor));  // Machine operations other than copies keep addresses.
+        if (step.execute().divisible() || (!step.has_execute() && !step.has_copy())) {
+          fixed_.insert(group_of(tensor));  // Parts of images, and machine operations other than copies, do not move.
         }
       }
     };

@@ -309,6 +309,13 @@ TEST_F(TwoCalls, LeaveInTheirPlacesTensorsThatTheFunctionUpdates) {
   expect_equal_results();
 }
 
+TEST_F(TwoCalls, LeaveInTheirPlacesTensorsOfWhichEachReplicaComputesAPart) {
+  write();
+  twice_.mutable_steps(0)->mutable_execute()->set_divisible(true);
+  EXPECT_THAT(draft_.moves(), Not(Contains(Pair(1, "f -> a"))));
+  EXPECT_THAT(draft_.moves(), Not(Contains(Pair(2, "r -> c"))));
+}
+
 TEST_F(TwoCalls, LeaveInTheirPlacesTensorsThatReplicasExchange) {
   write();
   proto::AllReduce& reduce = *draft_.add(train()).mutable_all_reduce();
