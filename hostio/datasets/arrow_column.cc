@@ -92,6 +92,12 @@ Result<Elements> BatchReader::elements(std::uint64_t row, std::uint64_t count) c
   return found;
 }
 
+Result<std::vector<std::uint64_t>> BatchReader::text_ends(std::uint64_t row, std::uint64_t count) const {
+  POPRUN_ASSIGN(std::vector<std::uint64_t> ends, offsets(column_.leaf_buffer() + 1, column_.leaf.width, row, count));
+  POPRUN_TRY(check_bytes(value_buffer(), ends.front(), ends.back()));
+  return ends;
+}
+
 /// Reads `count` + 1 offsets from the one with index `first`. They ascend.
 Result<std::vector<std::uint64_t>> BatchReader::offsets(std::size_t buffer, unsigned width, std::uint64_t first,
                                                         std::uint64_t count) const {

@@ -64,10 +64,9 @@ class BatchReader {
   [[nodiscard]] Status read_values(std::uint64_t begin, std::span<std::byte> out) const;
   [[nodiscard]] Result<std::vector<std::byte>> values(std::uint64_t begin, std::uint64_t end) const;
 
-  /// Returns where the texts of some rows begin in the leaf's values, and then where the last one ends.
-  [[nodiscard]] Result<std::vector<std::uint64_t>> text_ends(std::uint64_t row, std::uint64_t count) const {
-    return offsets(column_.leaf_buffer() + 1, column_.leaf.width, row, count);
-  }
+  /// Returns where the texts of some rows begin in the leaf's values, and then where the last one ends, which is inside
+  /// the values.
+  [[nodiscard]] Result<std::vector<std::uint64_t>> text_ends(std::uint64_t row, std::uint64_t count) const;
 
   [[nodiscard]] tl::unexpected<Error> damaged(std::string_view why) const;
 

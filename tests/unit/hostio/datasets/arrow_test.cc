@@ -178,6 +178,16 @@ TEST_F(Arrow, NamesTheColumnOfAFault) {
   EXPECT_THAT(complaint({{unknown}}), HasSubstr("column 'x' has a type that is not supported"));
 }
 
+TEST_F(Arrow, RefusesTextThatEndsAfterItsBytesBeforeItTakesMemory) {
+  ArrowArray beyond = arrow_texts("text", {"abc", "d"});
+  beyond.buffers[0] = testing::integers({0, 3, 0x7FFF'FFFF}, 4);
+  EXPECT_THAT(complaint({{beyond}}),
+              HasSubstr("arrow: column 'text': expected 2,147,483,647 bytes of values, found 4; write the file again"));
+  beyond.name = "label";
+  EXPECT_THAT(complaint({{arrow_fixed_lists("x", 1, arrow_floats("", {1, 2})), beyond}}),
+              HasSubstr("column 'label': expected 2,147,483,647 bytes of values, found 4"));
+}
+
 TEST_F(Arrow, RefusesDamagedFiles) {
   const Bytes whole =
       arrow_bytes({{arrow_fixed_lists("x", 1, arrow_floats("", {1, 2, 3})), arrow_integers("y", {0, 1, 2})}});
