@@ -36,12 +36,12 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_library(ZXCVBN_LIBRARY zxcvbn REQUIRED)
 
 # Flags for our own code. Rounding is part of the product's promise (bit-identical results for every placement), so
-# there is no contraction and no fast-math. No code reads errno after a square root; without errno, loops with square
-# roots are vectorised, which changes no result.
+# there is no contraction and no fast-math. Two flags let loops be vectorised and change no result: no code reads errno
+# after a square root, and no exception of floating point stops the program.
 add_library(poprun_flags INTERFACE)
 target_include_directories(poprun_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(poprun_flags INTERFACE
-  -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+  -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
   -Wold-style-cast -Wswitch-enum -Werror
   # g++ 12 falsely reports overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
