@@ -242,6 +242,10 @@ Status Engine::execute(Prepared& prepared) {
   const bool checks = options_.check_finite && !prepared.checked.empty();
   const ValueJudge::Overwritten before = judge_->look_at(checks ? prepared.overwritten : std::nullopt);
   follow_images(prepared);
+  const bool watches = checks && prepared.watch;
+  if (watches) {
+    ProductWatch::begin();
+  }
   prepared.kernel->run(prepared.operands);
   const proto::Execute& step = prepared.step->execute();
   if (stray_) {
@@ -251,6 +255,9 @@ Status Engine::execute(Prepared& prepared) {
     return {};
   }
   for (const std::uint32_t tensor : prepared.checked) {
+    if (watches && tensor == step.outputs(0) && prepared.watch->is_finite(prepared.operands.output_f32(0))) {
+      continue;
+    }
     if (const auto found = judge_->fault_of_result(tensor, step, before)) {
       if (tiles_) {
         scatter_results(prepared);

@@ -14,6 +14,7 @@
 #include "replica/engine/copy_elision.h"
 #include "replica/engine/device_memory.h"
 #include "replica/engine/early_reductions.h"
+#include "replica/engine/product_watch.h"
 #include "replica/engine/sharing.h"
 #include "replica/engine/value_judge.h"
 #include "replica/machine/machine.h"
@@ -176,6 +177,7 @@ class Engine final : private Machine {
     std::unique_ptr<Kernel> kernel;
     Operands operands;
     std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
+    std::optional<ProductWatch> watch;         ///< Tells whether output 0, which is checked, is finite.
     std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output overwrites.
     std::unique_ptr<Action> action;
     std::string activity;                 ///< Description of what the step waits for; empty if it never waits.
