@@ -189,7 +189,8 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(images_->of(tensor).data());
   }
-  if (prepared.step->cost().flops() == 0) {
+  const bool only_moves = prepared.step->cost().flops() == 0 || (op->selects != nullptr && op->selects(signature));
+  if (only_moves) {
     for (const std::uint32_t result : execute.outputs()) {
       judge_->note_move(result, execute.inputs());
     }
@@ -213,9 +214,9 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   }
   find_overwritten(execute, prepared);
   // Tensors updated in place are mostly weights. They are checked when they are read, which saves a pass over them.
-  // Steps that only move numbers cannot produce non-finite ones.
+  // Steps that only move or select numbers cannot produce non-finite ones.
   for (const std::uint32_t tensor : execute.outputs()) {
-    if (prepared.step->cost().flops() > 0 && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
+    if (!only_moves && std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
       prepared.checked.push_back(tensor);
     }
   }

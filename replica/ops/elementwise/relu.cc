@@ -55,8 +55,8 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {in_place({"relu", shape, gradient, work, numerics}, {0}),
-          in_place({"relu_gradient", gradient_shape, nullptr, work, gradient_numerics}, {0, 1})};
+  return {selecting(in_place({"relu", shape, gradient, work, numerics}, {0})),
+          selecting(in_place({"relu_gradient", gradient_shape, nullptr, work, gradient_numerics}, {0, 1}))};
 }
 
 }  // namespace poprun::ops::relu

@@ -18,6 +18,11 @@ Signature signature_of(const Graph& graph, const Operation& operation) {
   return signature;
 }
 
+Operator selecting(Operator op, bool (*selects)(const Signature&)) {
+  op.selects = selects;
+  return op;
+}
+
 Operator on_shards(Operator op, Cut cut) {
   op.on_shards = cut;
   return op;

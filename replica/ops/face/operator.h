@@ -167,6 +167,10 @@ struct Operator {
   /// its last use.
   std::vector<std::size_t> in_place = {};
 
+  /// Returns whether this use only selects: each element of its results is an element of an input, or 0. It then cannot
+  /// make a number that is not finite. Null if no use does. The author declares this, and selects_test.cc checks it.
+  bool (*selects)(const Signature&) = nullptr;
+
   /// How the operator works on shards, if it can. Its author declares this, and shards_test.cc checks the declaration.
   Cut on_shards = {};
 
@@ -177,6 +181,10 @@ struct Operator {
 
 /// Returns `op`, marked so that output 0 may reuse the buffer of any of these inputs.
 Operator in_place(Operator op, std::vector<std::size_t> inputs);
+
+/// Returns `op`, marked as selecting in the uses for which `selects` holds, or in every use.
+Operator selecting(
+    Operator op, bool (*selects)(const Signature&) = [](const Signature& /*s*/) { return true; });
 
 /// Returns `op`, marked as working on shards.
 Operator on_shards(Operator op, Cut cut);

@@ -228,6 +228,17 @@ Work max_gradient_work(const Signature& s) {
   return work_of(s, s.inputs[1]);
 }
 
+/// Only the elements of dilated windows can all lie beyond the image.
+bool every_window_has_an_element(const Signature& s) {
+  return dilation_of(s.attributes) == Shape{1, 1};
+}
+
+/// Where windows overlap, gradients are added.
+bool no_windows_overlap(const Signature& s) {
+  const Shape& stride = s.attributes.integers("stride");
+  return stride[0] >= reach_of(s.attributes, 0) && stride[1] >= reach_of(s.attributes, 1);
+}
+
 void max_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   d.set_input_gradient(
@@ -340,8 +351,9 @@ void average_gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> operators() {
-  return {{"maxpool2d", max_shape, max_gradient, work, max_numerics},
-          {"maxpool2d_gradient", max_gradient_shape, nullptr, max_gradient_work, max_gradient_numerics},
+  return {selecting({"maxpool2d", max_shape, max_gradient, work, max_numerics}, every_window_has_an_element),
+          selecting({"maxpool2d_gradient", max_gradient_shape, nullptr, max_gradient_work, max_gradient_numerics},
+                    no_windows_overlap),
           {"avgpool2d", average_shape, average_gradient, work, average_numerics},
           {"avgpool2d_gradient", average_gradient_shape, nullptr, average_gradient_work, average_gradient_numerics}};
 }
