@@ -220,9 +220,8 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
       prepared.checked.push_back(tensor);
     }
   }
-  if (op->product != nullptr && !prepared.checked.empty() && prepared.checked[0] == execute.outputs(0) &&
-      signature.outputs[0].data == DataType::kF32) {
-    prepared.watch = ProductWatch::of(op->product(signature), op->operand_axes(signature).output);
+  if (!prepared.checked.empty() && prepared.checked[0] == execute.outputs(0)) {
+    prepared.watch = ProductWatch::of(*op, signature);
   }
   prepared.operands.moment = &moment_;
   prepared.operands.stray = &stray_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cfenv>
 #include <iterator>
+#include <vector>
 
 #include "replica/base/simd.h"
 
@@ -45,7 +46,12 @@ POPRUN_SIMD bool are_finite(const std::uint32_t* bits, std::int64_t count, std::
 
 }  // namespace
 
-std::optional<ProductWatch> ProductWatch::of(const Product& product, std::span<const ProductAxis> result) {
+std::optional<ProductWatch> ProductWatch::of(const Operator& op, const Signature& signature) {
+  if (op.product == nullptr || signature.outputs[0].data != DataType::kF32) {
+    return std::nullopt;
+  }
+  const Product product = op.product(signature);
+  const std::vector<ProductAxis> result = op.operand_axes(signature).output;
   const auto product_of = [&](auto begin, auto end) {
     std::int64_t n = 1;
     std::for_each(begin, end, [&](ProductAxis axis) { n *= extent(product, axis); });

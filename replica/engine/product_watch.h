@@ -3,10 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <span>
-#include <vector>
 
-#include "replica/device/product.h"
+#include "replica/ops/face/operator.h"
 
 namespace poprun {
 
@@ -20,8 +18,9 @@ namespace poprun {
 /// image tell about all.
 class ProductWatch {
  public:
-  /// Returns a watch for a float32 result with these axes, or nothing if reading all of it costs about as much.
-  static std::optional<ProductWatch> of(const Product& product, std::span<const ProductAxis> result);
+  /// Returns a watch for result 0, or nothing if the operator is not a sum of products, the result is not float32, or
+  /// reading all of it costs about as much.
+  static std::optional<ProductWatch> of(const Operator& op, const Signature& signature);
 
   /// Clears this thread's flags. Call it before the kernel, which computes on this thread (Kernel).
   static void begin();

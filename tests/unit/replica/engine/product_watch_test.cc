@@ -58,8 +58,7 @@ std::vector<Use> large_uses() {
 class Watched {
  public:
   explicit Watched(const Use& use) : use_(use), runner_(graph_of(use)) {
-    const Operator& op = *find_operator(use.kind);
-    watch_ = ProductWatch::of(op.product(use.signature), op.operand_axes(use.signature).output);
+    watch_ = ProductWatch::of(*find_operator(use.kind), use.signature);
   }
 
   [[nodiscard]] bool exists() const { return watch_.has_value(); }
